@@ -1,0 +1,54 @@
+# One verb per task; each is one line that calls `python -m ci VERB`. `make help` lists them.
+PYTHON ?= python3
+PY := .venv/bin/python
+READY := .venv/.ready
+PAGE ?= init-schemes
+
+.DEFAULT_GOAL := help
+.PHONY: help book test pair run site check serve page new clean lock
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+book: $(READY) ## check the pairs, execute all pages, build the site, print its address
+	$(PY) -m ci book
+
+test: $(READY) ## check, execute, build, run the tests (ARGS="-k pair" for some)
+	$(PY) -m ci test $(ARGS)
+
+pair: $(READY) ## write notebooks/*.ipynb from book/*.md
+	$(PY) -m ci pair
+
+run: $(READY) ## execute the pages that changed
+	$(PY) -m ci run $(ARGS)
+
+site: $(READY) ## build _build/html from the executed notebooks; executes nothing
+	$(PY) -m ci site
+
+check: $(READY) ## the pages' grammar, links, claims and the settings
+	$(PY) -m ci check
+
+serve: $(READY) ## serve the site locally, rebuilt on each save
+	$(PY) -m ci serve $(ARGS)
+
+page: $(READY) ## one page alone, to the browser (PAGE=init-schemes)
+	$(PY) -m ci page $(PAGE) $(ARGS)
+
+new: $(READY) ## a new page from the style guide (PAGE=nn-module)
+	$(PY) -m ci new $(PAGE)
+
+clean: $(READY) ## remove _build
+	$(PY) -m ci clean
+
+lock: $(READY) ## remake requirements.txt from pyproject.toml
+	$(PY) -m ci lock
+
+# The environment, made anew when the versions change. The stamp comes last: an interrupted
+# install is done again.
+$(READY): requirements.txt
+	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); \
+	ok or sys.exit("Python %d.%d is not supported: use 3.11 to 3.13, as in `make PYTHON=python3.13 book`" % sys.version_info[:2])'
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $(READY)

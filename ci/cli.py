@@ -1,0 +1,235 @@
+"""The verbs of ``python -m ci``; the Makefile and continuous integration call the same ones."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import webbrowser
+from pathlib import Path
+
+import click
+
+from ci import check as checks
+from ci import lock as locks
+from ci import new as pages_new
+from ci import pair as pairs
+from ci import run as runs
+from ci import site as sites
+from ci.project import BookError, Project
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 98}
+EXAMPLES = {
+    "pair": "python -m ci pair --check",
+    "run": "python -m ci run init-schemes --jobs 1",
+    "site": "python -m ci site",
+    "check": "python -m ci check init-schemes",
+    "book": "python -m ci book",
+    "test": "python -m ci test -k pair",
+    "page": "python -m ci page init-schemes",
+    "serve": "python -m ci serve --port 8000",
+    "new": "python -m ci new nn-module",
+    "clean": "python -m ci clean",
+    "lock": "python -m ci lock",
+}
+
+
+class Verbs(click.Group):
+    """A group whose help shows each verb with an example."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("One example each"):
+            formatter.write_dl([(verb, EXAMPLES[verb]) for verb in self.list_commands(ctx)])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(EXAMPLES)
+
+
+@click.group(cls=Verbs, context_settings=CONTEXT)
+@click.option("--root", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="The checkout (default: the one around the working folder).")
+@click.pass_context
+def main(ctx: click.Context, root: Path | None) -> None:
+    """From text to site: book/*.md -> notebooks/*.ipynb -> _build/executed -> _build/html.
+
+    Exit status: 0 done, 1 a page, a check or a test failed, 2 wrong usage.
+    """
+    ctx.obj = Project.find(root)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['pair']}")
+@click.argument("page", required=False)
+@click.option("--check", is_flag=True, help="Write nothing; fail if a notebook is not in step.")
+@click.option("--normalize", is_flag=True, help="Bring the texts into jupytext's own form first.")
+@click.pass_obj
+def pair(project: Project, page: str | None, check: bool, normalize: bool) -> None:
+    """Write notebooks/*.ipynb from book/*.md, one way."""
+    if normalize and not check:
+        for slug in pairs.normalize(project, page):
+            click.echo(f"normalized book/{slug}.md")
+    done = pairs.pair(project, check=check, only=page)
+    for slug in done.stale:
+        verb = "is not in step with its text" if check else "written" if slug in done.written \
+            else "removed: no such page"
+        click.echo(f"notebooks/{slug}.ipynb {verb}")
+    if check and done.stale:
+        raise BookError("notebooks", f"{len(done.stale)} not in step", "Run `python -m ci pair`")
+    if not done.stale:
+        click.echo("pair: in step")
+
+
+@main.command(epilog=f"Example: {EXAMPLES['run']}")
+@click.argument("page", nargs=-1)
+@click.option("--jobs", type=click.IntRange(1), help="Pages at once (default: 2, or 1 on a GPU).")
+@click.option("--cell-seconds", default=runs.Limits.cell_seconds, show_default=True,
+              help="Limit for one cell.")
+@click.option("--page-seconds", default=runs.Limits.page_seconds, show_default=True,
+              help="Limit for one page.")
+@click.option("--memory", default=runs.Limits.memory_mib, show_default=True,
+              help="Limit for one page and its children, in MiB.")
+@click.option("--force", is_flag=True, help="Run unchanged pages too.")
+@click.pass_obj
+def run(project: Project, page: tuple[str, ...], jobs: int | None, cell_seconds: float,
+        page_seconds: float, memory: float, force: bool) -> None:
+    """Execute the pages that changed, by papermill, each in its own process and folder."""
+    limits = runs.Limits(cell_seconds, page_seconds, memory)
+    _run(project, list(page) or None, jobs, limits, force)
+
+
+def _run(project: Project, only: list[str] | None = None, jobs: int | None = None,
+         limits: runs.Limits | None = None, force: bool = False) -> None:
+    """Run pages, print the report, and end with status 1 when one failed."""
+    report = runs.run(project, only, jobs, limits, force, click.echo)
+    for line in runs.report_lines(report):
+        click.echo(line)
+    if report.failed:
+        raise click.exceptions.Exit(1)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['site']}")
+@click.pass_obj
+def site(project: Project) -> None:
+    """Build _build/html from the executed notebooks; executes nothing, warnings are errors."""
+    click.echo(_address(sites.site(project, click.echo)))
+
+
+def _address(path: Path) -> str:
+    return f"first page: {path.as_uri()}"
+
+
+@main.command(epilog=f"Example: {EXAMPLES['check']}")
+@click.argument("page", nargs=-1)
+@click.pass_obj
+def check(project: Project, page: tuple[str, ...]) -> None:
+    """Check the pages' grammar, links, claims and the settings; changes nothing."""
+    _check(project, list(page) or None)
+
+
+def _check(project: Project, only: list[str] | None = None) -> None:
+    findings = checks.check(project, only)
+    for finding in findings:
+        click.echo(str(finding))
+    if findings:
+        raise click.exceptions.Exit(1)
+    click.echo("check: nothing found")
+
+
+@main.command(epilog=f"Example: {EXAMPLES['book']}")
+@click.pass_context
+def book(ctx: click.Context) -> None:
+    """Check the pairs, execute all pages, build the site, print its address."""
+    ctx.invoke(pair, check=True)
+    _run(ctx.obj)
+    ctx.invoke(site)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['test']}",
+              context_settings={**CONTEXT, "ignore_unknown_options": True})
+@click.argument("pytest_options", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def test(ctx: click.Context, pytest_options: tuple[str, ...]) -> None:
+    """Check, execute, build, then run the tests, those in a browser included."""
+    project: Project = ctx.obj
+    for tool in (["ruff", "check", "."], ["mypy"]):
+        _tool(project, tool)
+    ctx.invoke(pair, check=True)
+    _check(project)
+    _run(project)
+    ctx.invoke(site)
+    _tool(project, ["pytest", *pytest_options])
+
+
+def _tool(project: Project, command: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", *command], cwd=project.root, check=False)
+    if done.returncode:
+        raise click.exceptions.Exit(1)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['page']}")
+@click.argument("page")
+@click.option("--no-browser", is_flag=True, help="Print the address only.")
+@click.pass_context
+def page(ctx: click.Context, page: str, no_browser: bool) -> None:
+    """Pair, run and build one page alone, and open it in the browser."""
+    project: Project = ctx.obj
+    ctx.invoke(pair, page=page)
+    _run(project, [page])
+    path = sites.preview(project, page)
+    click.echo(path.as_uri())
+    if not no_browser:
+        webbrowser.open(path.as_uri())
+
+
+@main.command(epilog=f"Example: {EXAMPLES['serve']}")
+@click.option("--port", default=8000, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.pass_obj
+def serve(project: Project, port: int, host: str) -> None:
+    """Serve the site locally; on each save, pair, run what changed, rebuild, reload."""
+    from livereload import Server  # a web server is wanted by this verb only
+
+    def rebuild() -> None:
+        try:
+            pairs.pair(project)
+            report = runs.run(project, say=click.echo)
+            if report.failed:
+                for line in runs.report_lines(report):
+                    click.echo(line)
+            else:
+                sites.site(project, click.echo)
+        except BookError as error:
+            error.show()  # the old site stays; the next save tries again
+
+    rebuild()
+    server = Server()
+    for watched in ("book/*.md", "book/_data/*.yml", "_config.yml", "_toc.yml",
+                    "ci/sphinx_ext/*.py", "ci/sphinx_ext/static/*"):
+        server.watch(str(project.root / watched), rebuild)
+    click.echo(f"serving http://{host}:{port}/index.html, until Ctrl-C")
+    server.serve(port=port, host=host, root=str(project.html))
+
+
+@main.command(epilog=f"Example: {EXAMPLES['new']}")
+@click.argument("slug")
+@click.pass_obj
+def new(project: Project, slug: str) -> None:
+    """Make book/SLUG.md from the style guide, with its claims waiting to be dealt with."""
+    path = pages_new.new(project, slug)
+    click.echo(f"{project.relative(path)} written; add `- file: {slug}` to _toc.yml, then "
+               f"`python -m ci check {slug}`")
+
+
+@main.command(epilog=f"Example: {EXAMPLES['clean']}")
+@click.pass_obj
+def clean(project: Project) -> None:
+    """Remove _build; the environment and the notebooks stay."""
+    shutil.rmtree(project.build, ignore_errors=True)
+    click.echo("removed _build")
+
+
+@main.command(epilog=f"Example: {EXAMPLES['lock']}")
+@click.option("--check", is_flag=True, help="Write nothing; fail if the lock lacks a dependency.")
+@click.pass_obj
+def lock(project: Project, check: bool) -> None:
+    """Remake requirements.txt from the direct dependencies in pyproject.toml."""
+    click.echo(locks.lock(project, check=check))

@@ -1,0 +1,139 @@
+"""The record of a page's run: one JSON file per page, the only proof that outputs belong to it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from typing import Any
+
+from ci.pages import Page
+from ci.project import Project, digest, write_json
+
+FORMAT = 1  # raised when a field changes its meaning; an older record then counts as none
+SHOWN_VERSIONS = ("torch", "tensorflow", "keras", "numpy", "matplotlib", "ipykernel")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where and why a page failed, and the command that runs it again alone."""
+
+    page: str
+    cell: int  # the code cell's number, from 1; 0 when no cell had started
+    source: str
+    error: str  # the last line of the traceback, or the limit that was passed
+    rerun: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of one run of one page. Seconds are wall seconds, memory is in MiB."""
+
+    page: str
+    status: str  # 'ok' or 'failed'
+    key: str
+    started: str  # UTC, ISO 8601
+    seconds: float
+    cell_seconds: float
+    peak_mib: float
+    cells: int  # code cells that ran
+    device: str
+    python: str
+    platform: str
+    versions: dict[str, str]
+    requirements: str  # digest of requirements.txt
+    commit: str
+    claims: dict[str, int]
+    notebook: str = ""  # digest of the executed notebook
+    failure: Failure | None = None
+    format: int = FORMAT
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a page's outputs depend on beside its code."""
+
+    device: str
+    requirements: str
+    python: str = field(default_factory=platform.python_version)
+    platform: str = field(default_factory=lambda: f"{platform.system()} {platform.machine()}")
+
+    @classmethod
+    def here(cls, project: Project) -> Machine:
+        text = project.requirements.read_bytes() if project.requirements.is_file() else b""
+        return cls(device=detect_device(), requirements=digest(text))
+
+
+def detect_device() -> str:
+    """Return the first GPU's name as the driver tells it, else ``cpu``.
+
+    No framework is imported for it: that would cost seconds and could start CUDA.
+    """
+    if not shutil.which("nvidia-smi"):
+        return "cpu"
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=20, check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "cpu"
+    return answer.splitlines()[0].strip() if answer else "cpu"
+
+
+def versions() -> dict[str, str]:
+    """Return the installed versions of the packages that a reader asks about."""
+    found = {}
+    for name in SHOWN_VERSIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def page_key(page: Page, machine: Machine) -> str:
+    """Return the key of a page's outputs.
+
+    It covers what the outputs depend on (the code cells with their options, the kernel, the
+    requirements, Python, the device) and nothing else: prose may change freely.
+    """
+    code = [{"source": cell.source, "metadata": cell.metadata} for cell in page.code]
+    return digest(
+        json.dumps(code, sort_keys=True, default=str),
+        json.dumps(page.metadata.get("kernelspec", {}), sort_keys=True, default=str),
+        machine.requirements, machine.python, machine.platform, machine.device,
+    )
+
+
+def write_record(project: Project, record: Record) -> None:
+    write_json(project.record(record.page), asdict(record))
+
+
+def read_record(project: Project, slug: str) -> Record | None:
+    """Return the record of a page; None if there is none or it cannot be trusted."""
+    try:
+        data: dict[str, Any] = json.loads(project.record(slug).read_text(encoding="utf-8"))
+        failure = data.pop("failure", None)
+        record = Record(**data, failure=Failure(**failure) if failure else None)
+    except (OSError, ValueError, TypeError):
+        return None
+    return record if record.format == FORMAT and record.page == slug else None
+
+
+def is_current(project: Project, page: Page, machine: Machine) -> bool:
+    """Return whether the page's outputs are there, whole, and made by the code as it stands."""
+    record = read_record(project, page.slug)
+    if record is None or not record.ok or record.key != page_key(page, machine):
+        return False
+    try:
+        return digest(project.executed_notebook(page.slug).read_bytes()) == record.notebook
+    except OSError:
+        return False

@@ -1,0 +1,36 @@
+"""Formulas as MathML, made at build time by latex2mathml: no script, no font from elsewhere."""
+
+from __future__ import annotations
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.writers.html5 import HTML5Translator
+
+logger = logging.getLogger(__name__)
+
+
+def mathml(node: nodes.Element, display: str) -> str:
+    """Return the formula of a math node as MathML; warn, with its place, when it is not TeX."""
+    try:
+        return str(convert(node.astext(), display=display))
+    except Exception as error:  # the library raises many kinds; the build must name the place
+        logger.warning("formula %r: %s", node.astext(), error, location=node)
+        return ""
+
+
+def visit_inline(self: HTML5Translator, node: nodes.math) -> None:
+    self.body.append(mathml(node, "inline"))
+    raise nodes.SkipNode
+
+
+def visit_block(self: HTML5Translator, node: nodes.math_block) -> None:
+    self.body.append(self.starttag(node, "div", CLASS="formula"))
+    self.body.append(mathml(node, "block"))
+    self.body.append("</div>\n")
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
