@@ -508,8 +508,8 @@ def check_config(project: Project, slugs: list[str]) -> list[Finding]:
     found = []
 
     def report(key: str, name: str, choices: set[str]) -> None:
-        line = next((n for n, row in enumerate(text, 1) if re.match(rf"\s*{re.escape(key)}\s*:",
-                                                                    row)), 1)
+        named = re.compile(rf"(?<![\w.]){re.escape(key)}\s*:")
+        line = next((n for n, row in enumerate(text, 1) if named.search(row)), 1)
         found.append(Finding("_config.yml", line, f"unknown key {name!r}",
                              f"Known here: {', '.join(sorted(choices))}"))
 
@@ -609,6 +609,9 @@ def is_cuda(name: str) -> bool:
 def direct(project: Project) -> list[str]:
     """Return the names of the direct dependencies in pyproject.toml."""
     path: Path = project.root / "pyproject.toml"
-    data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    try:
+        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise BookError(project.relative(path), str(error), "Restore it from git") from None
     names = [re.match(r"[A-Za-z0-9._-]+", d) for d in data["project"]["dependencies"]]
     return [canonical(match[0]) for match in names if match]

@@ -13,7 +13,8 @@ from ci.pages import read_page
 from ci.project import Project
 
 # A page links to another by its notebook, which works on GitHub, in JupyterLab and in Colab.
-PAGE_LINK = re.compile(r"\]\(\.\./notebooks/([a-z0-9-]+)\.ipynb(#[^)\s]*)?\)")
+# Code spans match first, and stay as they are.
+PAGE_LINK = re.compile(r"(`+)[^`]+\1|\]\(\.\./notebooks/([a-z0-9-]+)\.ipynb(#[^)\s]*)?\)")
 FENCE = re.compile(r"^(`{3,}|~{3,})", re.M)
 
 
@@ -28,7 +29,8 @@ def to_site_links(text: str) -> str:
         elif mark and line.startswith(inside) and not line[len(inside):].strip():
             inside = ""
         elif not inside:
-            line = PAGE_LINK.sub(lambda m: f"]({m[1]}.md{m[2] or ''})", line)
+            line = PAGE_LINK.sub(
+                lambda m: f"]({m[2]}.md{m[3] or ''})" if m[2] else m[0], line)
         parts.append(line)
     return "".join(parts)
 
