@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +18,7 @@ from ci.lock import clean
 from ci.new import new
 from ci.pages import read_page
 from ci.project import BookError, Project
-from tests.conftest import ROOT, ci, whole_page
+from tests.conftest import ROOT, cell, ci, page, whole_page
 
 Make = Callable[..., Project]
 
@@ -53,10 +57,10 @@ def test_a_new_page_waits_for_its_claims(tiny: Make) -> None:
     guide = (ROOT / "book" / "style-guide.md").read_text(encoding="utf-8")
     project = tiny({"style-guide": guide})
     path = new(project, "one")
-    page = read_page(path)
-    assert page.title == "What is two and two?"
-    assert "parameters" in page.code[1].tags
-    assert "[!NOTE]" not in page.text and "<!--" in page.text
+    made = read_page(path)
+    assert made.title == "What is two and two?"
+    assert "parameters" in made.code[1].tags
+    assert "[!NOTE]" not in made.text and "<!--" in made.text
     toc = project.root / "_toc.yml"
     toc.write_text(toc.read_text() + "      - file: one\n")
     done = ci(project, "check", "one")
@@ -90,3 +94,41 @@ def test_the_lock_holds_every_direct_dependency() -> None:
     for pin in ("torch==2.13.0", "tensorflow==2.21.0", "tensorboard==",
                 "jupyter-book==1.0.4.post1"):
         assert re.search(rf"^{re.escape(pin)}", pins, re.M)
+
+
+def test_serve_rebuilds_on_save(tiny: Make) -> None:
+    """A saved text reaches the served page; a failing page leaves the old site standing."""
+    text = page("# One", "Before.", cell("print('first')"))
+    project = tiny({"one": text})
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ci", "--root", str(project.root), "serve", "--port", str(port)],
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def wait_for(wanted: str) -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                address = f"http://127.0.0.1:{port}/one.html"
+                with urllib.request.urlopen(address, timeout=5) as answer:
+                    if wanted in answer.read().decode():
+                        return
+            time.sleep(0.3)
+        pytest.fail(f"{wanted!r} was not served")
+
+    try:
+        wait_for("Before.")
+        project.text("one").write_text(text.replace("Before.", "After."))
+        wait_for("After.")
+        project.text("one").write_text(text.replace("print('first')", "1 / 0"))
+        deadline = time.monotonic() + 120
+        while not (project.failed / "one.ipynb").exists() and time.monotonic() < deadline:
+            time.sleep(0.3)
+        wait_for("After.")
+        project.text("one").write_text(text.replace("first", "second"))
+        wait_for("second")
+    finally:
+        process.terminate()
+        process.wait(timeout=30)

@@ -189,7 +189,8 @@ def test_the_key_covers_what_outputs_depend_on() -> None:
     tagged = GOOD.replace("print(", ":tags: [hide-cell]\n\nprint(")
     assert page_key(parsed(tagged), here) != key
     assert page_key(parsed(GOOD.replace("name: python3", "name: other")), here) != key
-    for other in (Machine("gpu", "abc", "3.11.1", "Linux"), Machine("cpu", "abd", "3.11.1", "Linux"),
+    for other in (Machine("gpu", "abc", "3.11.1", "Linux"),
+                  Machine("cpu", "abd", "3.11.1", "Linux"),
                   Machine("cpu", "abc", "3.12.1", "Linux")):
         assert page_key(parsed(GOOD), other) != key
 
@@ -263,7 +264,7 @@ def test_an_interrupted_run_leaves_nothing(tiny: Make, number: signal.Signals) -
     assert not [p for p in psutil.process_iter() if p in kernels and p.is_running()
                 and p.status() != "zombie"]
     assert not list(Path("/tmp").glob(f"pbr-{process.pid}-*"))
-    assert not [p for p in project.build.rglob(".*.json.*")]
+    assert not list(project.build.rglob(".*.json.*"))
 
 
 def test_the_report_names_verdicts() -> None:

@@ -1,0 +1,195 @@
+"""The real book in a real browser: what it asks for, how wide it is, what its controls do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from ci.claims import dealt_with
+from ci.pages import notebook_slugs, toc_files
+from ci.project import Project
+from tests.conftest import ROOT, chromium_path
+
+pytestmark = pytest.mark.xdist_group("book")
+PROJECT = Project(ROOT)
+NAMES = toc_files(PROJECT)
+# Without these the browser itself looks for its maker's servers.
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as play:
+        try:
+            browser = play.chromium.launch(executable_path=chromium_path(), args=FLAGS)
+        except Exception as error:
+            pytest.fail("the browser tests need Chromium: apt-get install chromium, or "
+                        f".venv/bin/playwright install chromium ({str(error).splitlines()[0]})")
+        yield browser
+        browser.close()
+
+
+def context(browser: Browser, width: int = 1280, theme: str = "light", script: bool = True
+            ) -> BrowserContext:
+    return browser.new_context(
+        viewport={"width": width, "height": 800}, java_script_enabled=script,
+        color_scheme="dark" if theme == "dark" else "light")
+
+
+def opened(page: Page, site: Project, name: str) -> Page:
+    page.goto((site.html / name).as_uri())
+    page.wait_for_load_state("networkidle")
+    return page
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_asks_for_nothing_outside_and_says_no_error(
+        browser: Browser, site: Project, name: str) -> None:
+    with context(browser) as tab:
+        page = tab.new_page()
+        asked: list[str] = []
+        errors: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("requestfailed", lambda request: errors.append(f"failed: {request.url}"))
+        opened(page, site, f"{name}.html")
+        page.mouse.wheel(0, 20_000)
+        page.wait_for_timeout(200)
+        assert asked
+        outside = [u for u in asked if not u.startswith(("data:", "blob:", site.html.as_uri()))]
+        assert outside == []
+        assert errors == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_page_scrolls_sideways_on_a_phone(browser: Browser, site: Project, name: str,
+                                             theme: str) -> None:
+    with context(browser, width=360, theme=theme) as tab:
+        page = opened(tab.new_page(), site, f"{name}.html")
+        assert page.evaluate("document.documentElement.dataset.theme") == theme
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        # Nothing lies beyond the edge either, unless it is in a box that scrolls by itself.
+        assert page.evaluate(BEYOND) == []
+
+
+BEYOND = """() => [...document.querySelectorAll('.bd-article p, .bd-article h1, .bd-article h2,' +
+  '.bd-article img, .bd-article blockquote, .bd-article td')].filter(e => {
+    const box = e.getBoundingClientRect();
+    if (box.width === 0 || box.right <= 361) return false;
+    for (let up = e; up; up = up.parentElement)
+      if (['auto', 'scroll'].includes(getComputedStyle(up).overflowX)) return false;
+    return true;
+  }).map(e => e.outerHTML.slice(0, 80))"""
+
+CONTRAST = """element => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgb = colour => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  let up = element, back = [0, 0, 0, 0];
+  while (up && back[3] < 255) {
+    back = rgb(getComputedStyle(up).backgroundColor);
+    up = up.parentElement;
+  }
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(
+    v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const [a, b] = [light(rgb(getComputedStyle(element).color)), light(back)].sort((x, y) => y - x);
+  return (a + 0.05) / (b + 0.05);
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_verdicts_can_be_read_and_told_apart(browser: Browser, site: Project, theme: str) -> None:
+    """By word, by mark and by colour, each with the contrast that WCAG asks of text."""
+    colours: dict[str, str] = {}
+    with context(browser, theme=theme) as tab:
+        page = tab.new_page()
+        for slug in notebook_slugs(PROJECT):
+            opened(page, site, f"{slug}.html")
+            for strong in page.locator("blockquote.verdict strong").all():
+                match = re.match(r"Verdict: (.*)\.", strong.inner_text())
+                if not match:
+                    continue
+                assert strong.evaluate(CONTRAST) >= 4.5
+                mark = strong.evaluate("e => getComputedStyle(e, '::before').content")
+                assert mark not in ("none", "normal")
+                colours[match[1]] = strong.evaluate("e => getComputedStyle(e).color")
+    assert len(colours) >= 3
+    assert len(set(colours.values())) == len(colours)
+
+
+def test_figures_turn_with_the_theme(browser: Browser, site: Project) -> None:
+    """White in the light theme, dark in the dark one: no white slab on a dark page."""
+    corner: dict[str, int] = {}
+    for theme in ("light", "dark"):
+        with context(browser, theme=theme) as tab:
+            page = opened(tab.new_page(), site, "style-guide.html")
+            image = page.locator(".cell_output img").first
+            image.scroll_into_view_if_needed()
+            box = image.bounding_box()
+            assert box
+            shot = page.screenshot(clip={"x": box["x"] + 4, "y": box["y"] + 4, "width": 1,
+                                         "height": 1})
+            corner[theme] = brightness(page, shot)
+    assert corner["light"] > 240 and corner["dark"] < 40
+
+
+def brightness(page: Page, shot: bytes) -> int:
+    """Return the mean of a one-pixel screenshot's channels."""
+    import base64
+
+    source = "data:image/png;base64," + base64.b64encode(shot).decode()
+    return int(page.evaluate("""async source => {
+      const image = new Image(); image.src = source; await image.decode();
+      const canvas = document.createElement('canvas').getContext('2d');
+      canvas.drawImage(image, 0, 0);
+      const [r, g, b] = canvas.getImageData(0, 0, 1, 1).data; return (r + g + b) / 3;
+    }""", source))
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_the_claims_can_be_filtered(browser: Browser, site: Project, script: bool) -> None:
+    dealt = dealt_with(PROJECT)
+    topic = notebook_slugs(PROJECT)[0]
+    wanted = [d for d in dealt if d.page.slug == topic and d.claim.verdict == "holds"]
+    with context(browser, script=script) as tab:
+        page = opened(tab.new_page(), site, "claims.html")
+        rows = page.locator(".claim-row:visible")
+        assert rows.count() == len(dealt)
+        page.select_option("#filter-topic", topic)
+        page.select_option("#filter-verdict", "holds")
+        assert rows.count() == len(wanted) > 0
+        if script:
+            assert page.locator(".claim-filters output").inner_text() == \
+                f"{len(wanted)} of {len(dealt)} claims"
+            assert "verdict=holds" in page.url
+            page.reload()
+            assert rows.count() == len(wanted)
+        rows.first.locator("a").first.click()
+        page.wait_for_load_state()
+        assert f"#claim-{wanted[0].claim.id}" in page.url
+        assert page.locator(f"#claim-{wanted[0].claim.id}").is_visible()
+
+
+def test_solutions_are_folded_until_asked_for(browser: Browser, site: Project) -> None:
+    with context(browser) as tab:
+        page = opened(tab.new_page(), site, "style-guide.html")
+        solution = page.locator("text=# @title Solution").first
+        assert not solution.is_visible()
+        page.locator(".cell.tag_hide-cell summary").last.click()
+        assert solution.is_visible()
+
+
+def test_the_first_screen_holds_a_claim_and_its_verdict(browser: Browser, site: Project) -> None:
+    with context(browser) as tab:
+        page = opened(tab.new_page(), site, "index.html")
+        for name in ("blockquote.claim", "blockquote.verdict"):
+            box = page.locator(name).first.bounding_box()
+            assert box and box["y"] + box["height"] < 800
