@@ -135,14 +135,31 @@ def test_nothing_changed_builds_nothing(book: Project) -> None:
     assert (book.html / "one.html").stat().st_mtime_ns == before
 
 
-def test_the_plain_build_uses_the_outputs_too(book: Project) -> None:
-    """`jupyter-book build book/` after a run finds every page in the cache."""
+def plain_build(project: Project) -> str:
+    """Run `jupyter-book build book/` as a person would, and return what it says."""
     start = "from jupyter_book.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", start, "build", "book", "--all"], cwd=book.root,
-                          capture_output=True, text=True, check=True,
+    done = subprocess.run([sys.executable, "-c", start, "build", "book", "--all"],
+                          cwd=project.root, capture_output=True, text=True, check=True,
                           env={k: v for k, v in os.environ.items() if k != GUARD})
-    assert "Executing notebook" not in done.stdout + done.stderr
-    assert "Using cached notebook" in done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_plain_build_uses_the_outputs_too(book: Project) -> None:
+    said = plain_build(book)
+    assert "Executing notebook" not in said
+    assert said.count("Using cached notebook") == 2
+
+
+def test_the_plain_build_executes_what_has_no_outputs(tiny: Make) -> None:
+    """From a fresh clone, with nothing run before; the page starts in an empty folder."""
+    folder = "import pathlib\n\nprint('files', len(list(pathlib.Path.cwd().iterdir())))"
+    project = tiny({"one": page("# One", cell(folder)),
+                    "status": "# Status\n\n```{book-status}\n```\n"})
+    said = plain_build(project)
+    assert "Executing notebook" in said and "WARNING:" not in said
+    assert "files 0" in html(project, "one")
+    assert "no record: executed by the site build" in html(project, "status")
+    assert not list(project.notebooks.glob("*.py")) and not project.records.exists()
 
 
 def test_a_changed_output_reaches_the_site_and_prose_runs_nothing(tiny: Make) -> None:
