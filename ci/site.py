@@ -149,9 +149,11 @@ def preview(project: Project, slug: str) -> Path:
         BookError: the page has no current outputs, or the build failed.
     """
     page = read_page(project.text(slug))
+    machine = Machine.here(project)
     if page.is_notebook:
-        _require_outputs(project, page, Machine.here(project))
-        hand_over(project, [page])
+        _require_outputs(project, page, machine)
+    everything = [read_page(project.text(name)) for name in notebook_slugs(project)]
+    hand_over(project, [one for one in everything if is_current(project, one, machine)])
     toc = project.build / ".page_toc.yml"
     toc.parent.mkdir(parents=True, exist_ok=True)
     with toc.open("w", encoding="utf-8") as file:

@@ -15,7 +15,8 @@ import pytest
 from ci.pair import pair
 from ci.project import BookError, Project
 from ci.run import run
-from ci.site import GUARD, build, site
+from ci.site import GUARD, build, preview, site
+from ci.sphinx_ext.guard import would_execute
 from tests.conftest import CONFIG, cell, page
 
 Make = Callable[..., Project]
@@ -224,10 +225,9 @@ def test_a_fork_changes_one_file(tiny: Make) -> None:
 
 
 def test_one_page_alone(tiny: Make) -> None:
-    from ci.site import preview
-
-    project = tiny({"one": TWO, "two": TWO})
-    run(project, only=["one"], say=quiet)
+    project = tiny({"one": TWO, "two": TWO.replace("# Two", "# Three"), "three": TWO})
+    run(project, only=["one", "two"], say=quiet)
     path: Path = preview(project, "one")
     assert "folded" in path.read_text(encoding="utf-8")
     assert not project.html.exists()
+    assert would_execute(project, ["one", "two"]) == []
