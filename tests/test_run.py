@@ -57,7 +57,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Project:
     }
     make = tiny_maker(tmp_path_factory.mktemp("faults"))
     project = make(pages)
-    run(project, jobs=2, limits=Limits(5, 9, 500), say=quiet)
+    run(project, jobs=2, limits=Limits(5, 14, 500), say=quiet)
     return project
 
 
@@ -108,7 +108,7 @@ def test_a_cell_over_its_time(faults: Project) -> None:
 
 def test_a_page_over_its_time(faults: Project) -> None:
     found = failure(faults, "slow-page")
-    assert found.error == "more than 9 s for the page"
+    assert found.error == "more than 14 s for the page"
     assert 1 <= found.cell <= 8 and "time.sleep(2)" in found.source
 
 
