@@ -18,7 +18,6 @@ from statistics import median
 from typing import Any
 
 import yaml
-from markdown_it import MarkdownIt
 
 from ci.claims import Listed, load_claims, load_topics
 from ci.pages import (
@@ -421,12 +420,13 @@ def length(page: Page) -> Iterator[Problem]:
     if not CODE_CELLS[0] <= len(page.code) <= CODE_CELLS[1]:
         yield Problem(1, f"{len(page.code)} code cells",
                       f"Keep to {CODE_CELLS[0]} to {CODE_CELLS[1]}")
+    reading = page.section("Further reading").count("](https://")
+    if not LINKS[0] <= reading <= LINKS[1]:
+        yield Problem(1, f"{reading} links for further reading",
+                      f"Give {LINKS[0]} to {LINKS[1]}, each with its reason")
     middle = median(cell.lines for cell in page.code) if page.code else 0
     if not MEDIAN[0] <= middle <= MEDIAN[1]:
         yield Problem(1, f"the median cell has {middle} lines", "Split cells, or join crumbs")
-
-
-_INLINE = MarkdownIt("commonmark").enable("table")
 
 
 def links(page: Page, slugs: list[str]) -> Iterator[Problem]:

@@ -7,8 +7,6 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,19 +166,6 @@ def load_yaml(path: Path) -> Any:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = " ".join(str(error.problem).split())
         raise BookError(f"{path}:{line}", problem, "Mend that line") from None
-
-
-@contextmanager
-def environment(**values: str | None) -> Iterator[None]:
-    """Set (or, for None, unset) environment variables for the length of a block."""
-    before = {name: os.environ.get(name) for name in values}
-    try:
-        for name, value in values.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
 def git_commit(root: Path) -> str:

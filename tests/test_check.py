@@ -140,6 +140,7 @@ def test_the_length_of_a_topic_page() -> None:
     found = list(check_page(parsed(whole_page()), KNOWN, SLUGS, is_topic=True))
     assert any("words of prose" in p.what for p in found)
     assert any("code cells" in p.what for p in found)
+    assert any("1 links for further reading" in p.what for p in found)
 
 
 def test_figures_need_a_name_of_their_page() -> None:
