@@ -18,10 +18,9 @@ import nbformat
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from myst_nb.core.read import read_myst_markdown_notebook
-from ruamel.yaml import YAML
 
 from ci.pages import Page, notebook_slugs, read_page
-from ci.project import BookError, Project, digest, write_atomic
+from ci.project import BookError, Project, digest, write_atomic, write_json
 from ci.record import Machine, is_current, read_record
 from ci.sphinx_ext.guard import GUARD, would_execute
 
@@ -155,9 +154,7 @@ def preview(project: Project, slug: str) -> Path:
     everything = [read_page(project.text(name)) for name in notebook_slugs(project)]
     hand_over(project, [one for one in everything if is_current(project, one, machine)])
     toc = project.build / ".page_toc.yml"
-    toc.parent.mkdir(parents=True, exist_ok=True)
-    with toc.open("w", encoding="utf-8") as file:
-        YAML().dump({"format": "jb-book", "root": slug}, file)
+    write_json(toc, {"format": "jb-book", "root": slug})  # JSON is YAML
     built = build(project, strict=False, toc=toc, stage=".page")
     return built / f"{slug}.html"
 

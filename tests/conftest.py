@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,32 +67,41 @@ one:
 TOPICS = "one: {framework: PyTorch, en: What is two and two?, zh: 二加二等于几？}\n"
 
 
+Make = Callable[..., Project]
+
+
+def quiet(line: str) -> None:
+    """Take the place of print."""
+
+
+def make_tiny(folder: Path, pages: dict[str, str], config: str = CONFIG, paired: bool = True
+              ) -> Project:
+    """Make a tiny project under ``folder`` from pages by name; ``index`` comes by itself."""
+    project = Project(folder / "tiny")
+    (project.book / "_data").mkdir(parents=True, exist_ok=True)
+    pages = {"index": "# Tiny\n\nA book.\n", **pages}
+    for name, text in pages.items():
+        project.text(name).write_text(text, encoding="utf-8")
+    toc = "format: jb-book\nroot: index\nparts:\n  - caption: Part\n    chapters:\n"
+    toc += "".join(f"      - file: {name}\n" for name in pages if name != "index")
+    (project.root / "_toc.yml").write_text(toc, encoding="utf-8")
+    (project.root / "_config.yml").write_text(config, encoding="utf-8")
+    if not (project.book / "_toc.yml").is_symlink():
+        (project.book / "_toc.yml").symlink_to("../_toc.yml")
+    project.requirements.write_text("click==8\n", encoding="utf-8")
+    (project.root / "pyproject.toml").write_text(
+        '[project]\nname = "tiny"\ndependencies = ["click"]\n', encoding="utf-8")
+    (project.book / "_data" / "claims.yml").write_text(CLAIMS, encoding="utf-8")
+    (project.book / "_data" / "topics.yml").write_text(TOPICS, encoding="utf-8")
+    if paired:
+        pair(project)
+    return project
+
+
 @pytest.fixture
-def tiny(tmp_path: Path) -> Callable[..., Project]:
-    """Return a function that makes a tiny project from pages by name; ``index`` comes by itself."""
-
-    def make(pages: dict[str, str], config: str = CONFIG, paired: bool = True) -> Project:
-        project = Project(tmp_path / "tiny")
-        (project.book / "_data").mkdir(parents=True, exist_ok=True)
-        pages = {"index": "# Tiny\n\nA book.\n", **pages}
-        for name, text in pages.items():
-            project.text(name).write_text(text, encoding="utf-8")
-        toc = "format: jb-book\nroot: index\nparts:\n  - caption: Part\n    chapters:\n"
-        toc += "".join(f"      - file: {name}\n" for name in pages if name != "index")
-        (project.root / "_toc.yml").write_text(toc, encoding="utf-8")
-        (project.root / "_config.yml").write_text(config, encoding="utf-8")
-        if not (project.book / "_toc.yml").is_symlink():
-            (project.book / "_toc.yml").symlink_to("../_toc.yml")
-        project.requirements.write_text("click==8\n", encoding="utf-8")
-        (project.root / "pyproject.toml").write_text(
-            '[project]\nname = "tiny"\ndependencies = ["click"]\n', encoding="utf-8")
-        (project.book / "_data" / "claims.yml").write_text(CLAIMS, encoding="utf-8")
-        (project.book / "_data" / "topics.yml").write_text(TOPICS, encoding="utf-8")
-        if paired:
-            pair(project)
-        return project
-
-    return make
+def tiny(tmp_path: Path) -> Make:
+    """Return :func:`make_tiny` for the test's own folder."""
+    return partial(make_tiny, tmp_path)
 
 
 def parsed(text: str, slug: str = "one") -> Page:
@@ -133,12 +142,11 @@ def whole_page() -> str:
     )
 
 
-def ci(project: Project, *arguments: str, **environment: str
-       ) -> subprocess.CompletedProcess[str]:
+def ci(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``python -m ci`` on a project, as a person would, and return what came of it."""
     return subprocess.run(
         [sys.executable, "-m", "ci", "--root", str(project.root), *arguments], cwd=ROOT,
-        capture_output=True, text=True, env={**os.environ, **environment}, check=False,
+        capture_output=True, text=True, check=False,
     )
 
 
@@ -157,5 +165,3 @@ def chromium_path() -> str | None:
         if found := shutil.which(name):
             return found
     return None
-
-

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 
 from ci.check import check, check_config, check_page, check_requirements
 from ci.pages import Problem, claims
 from ci.pair import normal_form
-from ci.project import BookError, Project, load_yaml
-from tests.conftest import CONFIG, KNOWN, cell, ci, page, parsed, whole_page
+from ci.project import BookError, load_yaml
+from tests.conftest import CONFIG, KNOWN, Make, cell, ci, page, parsed, whole_page
 
-Make = Callable[..., Project]
 SLUGS = ["index", "one", "two"]
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
 
 import pytest
 
@@ -18,9 +17,7 @@ from ci.lock import clean
 from ci.new import new
 from ci.pages import read_page
 from ci.project import BookError, Project
-from tests.conftest import ROOT, cell, ci, page, whole_page
-
-Make = Callable[..., Project]
+from tests.conftest import ROOT, Make, cell, ci, page, whole_page
 
 
 def test_help_shows_each_verb_with_an_example() -> None:

@@ -8,17 +8,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import pytest
 
 from ci.pair import normal_form, notebook_text, pair
-from ci.project import BookError, Project
-from tests.conftest import ROOT, cell, ci, page
+from ci.project import BookError
+from tests.conftest import ROOT, Make, cell, ci, page
 
-Make = Callable[..., Project]
 TEXT = page("# One", "Some *prose*.", cell("x = 1"), "More.", cell("x + 1"))
 
 

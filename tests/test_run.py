@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -19,15 +18,9 @@ from ci.pair import pair
 from ci.project import BookError, Project
 from ci.record import Machine, is_current, page_key, read_record
 from ci.run import Limits, Report, report_lines, run
-from tests.conftest import ROOT, cell, ci, page, parsed
-
-Make = Callable[..., Project]
+from tests.conftest import ROOT, Make, cell, ci, make_tiny, page, parsed, quiet
 
 GOOD = page("# Good", cell("print('hello')"), "Then.", cell("assert 1 + 1 == 2"))
-
-
-def quiet(line: str) -> None:
-    """Take the place of print."""
 
 
 @pytest.fixture(scope="module")
@@ -55,17 +48,9 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Project:
             "assert list(pathlib.Path.cwd().iterdir()) == []\n"
             "pathlib.Path('made').write_text('x')")),
     }
-    make = tiny_maker(tmp_path_factory.mktemp("faults"))
-    project = make(pages)
+    project = make_tiny(tmp_path_factory.mktemp("faults"), pages)
     run(project, jobs=2, limits=Limits(5, 14, 500), say=quiet)
     return project
-
-
-def tiny_maker(folder: Path) -> Make:
-    from tests import conftest
-
-    maker: Make = conftest.tiny.__wrapped__(folder)  # type: ignore[attr-defined]
-    return maker
 
 
 def failure(project: Project, slug: str) -> records.Failure:

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -17,9 +16,7 @@ from ci.project import BookError, Project
 from ci.run import run
 from ci.site import GUARD, build, preview, site
 from ci.sphinx_ext.guard import would_execute
-from tests.conftest import CONFIG, cell, page
-
-Make = Callable[..., Project]
+from tests.conftest import CONFIG, Make, cell, make_tiny, page, quiet
 
 PICTURE = (
     "mystnb:\n  figure:\n    caption: A line.\n    name: fig-one-line\n"
@@ -41,21 +38,16 @@ TWO = page("# Two", "## A part", cell("# @title Folded\nprint('folded')",
                                       "cellView: form\ntags: [hide-cell]"))
 
 
-def quiet(line: str) -> None:
-    """Take the place of print."""
-
-
 @pytest.fixture(scope="module")
 def book(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A tiny book with one page of everything, run and built."""
-    from tests import conftest
-
-    make: Make = conftest.tiny.__wrapped__(  # type: ignore[attr-defined]
-        tmp_path_factory.mktemp("site"))
-    project = make({"one": ONE, "two": TWO,
-                    "claims": "# Claims\n\n```{book-claims}\n```\n",
-                    "questions": "# Questions\n\n```{book-questions}\n```\n",
-                    "status": "# Status\n\n```{book-status}\n```\n"})
+    project = make_tiny(tmp_path_factory.mktemp("site"), {
+        "one": ONE,
+        "two": TWO,
+        "claims": "# Claims\n\n```{book-claims}\n```\n",
+        "questions": "# Questions\n\n```{book-questions}\n```\n",
+        "status": "# Status\n\n```{book-status}\n```\n",
+    })
     assert not run(project, say=quiet).failed
     site(project, quiet)
     return project

@@ -77,8 +77,9 @@ class BookDirective(SphinxDirective):
         """Return a verdict's word, coloured by its class."""
         return nodes.inline("", word, classes=["verdict-word", verdict_class(word)])
 
-    def test_link(self, dealt: Dealt) -> list[nodes.Node]:
-        cell = dealt.claim.deciding(asserting_functions(dealt.page))
+    def test_link(self, dealt: Dealt, helpers: set[str]) -> list[nodes.Node]:
+        """Return a link to the cell that decides a claim; for helpers see `Claim.deciding`."""
+        cell = dealt.claim.deciding(helpers)
         if cell is None:
             return [nodes.Text("no cell")]
         return [self.link(dealt.page.slug, f"cell-{cell.number}", f"cell {cell.number}")]
@@ -103,6 +104,8 @@ class BookClaims(BookDirective):
             summary += [nodes.Text(", " if number else ""), nodes.strong("", str(counts[verdict])),
                         nodes.Text(" "), self.verdict(verdict)]
         summary += nodes.Text("." + (f" {waiting} more wait for their pages." if waiting else ""))
+        pages = {one.page.slug: one.page for one in dealt}
+        asserting = {slug: asserting_functions(page) for slug, page in pages.items()}
         rows = []
         for one in dealt:
             topic = topics.get(one.page.slug)
@@ -113,7 +116,7 @@ class BookClaims(BookDirective):
                  f"framework-{slug_class(framework)}"],
                 [[self.link(one.page.slug, f"claim-{one.claim.id}", one.claim.id)],
                  self.inline(says), [self.verdict(one.claim.verdict)],
-                 self.inline(one.claim.shows), self.test_link(one)],
+                 self.inline(one.claim.shows), self.test_link(one, asserting[one.page.slug])],
             ))
         table = self.table(("Claim", "Says", "Verdict", "What the run shows", "Test"), rows,
                            ["claims-table"])
