@@ -38,9 +38,12 @@ class Project:
 
     Args:
         root: the folder that holds ``_config.yml`` and ``_toc.yml``.
+        out: where outputs go (default: ``_build`` below the root), for runs that must not touch
+            what is published.
     """
 
     root: Path
+    out: Path | None = None
 
     @classmethod
     def find(cls, start: Path | None = None) -> Project:
@@ -65,7 +68,7 @@ class Project:
 
     @property
     def build(self) -> Path:
-        return self.root / "_build"
+        return self.out or self.root / "_build"
 
     @property
     def executed(self) -> Path:
@@ -169,7 +172,10 @@ def load_yaml(path: Path) -> Any:
 
 
 def git_commit(root: Path) -> str:
-    """Return the commit of the checkout, with ``+`` when files differ from it; '' outside git."""
+    """Return the commit of the checkout, with ``+`` when files differ from it.
+
+    Outside git (an unpacked archive) it is ``none``: said, not left out.
+    """
     try:
         head = subprocess.run(
             ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"],
@@ -180,5 +186,5 @@ def git_commit(root: Path) -> str:
             capture_output=True, text=True, check=True,
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return ""
+        return "none"
     return head + ("+" if changed else "")

@@ -67,8 +67,13 @@ class Machine:
 
     @classmethod
     def here(cls, project: Project) -> Machine:
-        text = project.requirements.read_bytes() if project.requirements.is_file() else b""
-        return cls(device=detect_device(), requirements=digest(text))
+        return cls(device=detect_device(), requirements=requirements_digest(project))
+
+
+def requirements_digest(project: Project) -> str:
+    """Return the digest of ``requirements.txt``, the one list of versions."""
+    text = project.requirements.read_bytes() if project.requirements.is_file() else b""
+    return digest(text)
 
 
 def detect_device() -> str:
@@ -129,11 +134,37 @@ def read_record(project: Project, slug: str) -> Record | None:
 
 
 def is_current(project: Project, page: Page, machine: Machine) -> bool:
-    """Return whether the page's outputs are there, whole, and made by the code as it stands."""
+    """Return whether the page's outputs are there, whole, and what this machine would make."""
     record = read_record(project, page.slug)
-    if record is None or not record.ok or record.key != page_key(page, machine):
-        return False
+    return (record is not None and record.key == page_key(page, machine)
+            and not doubts(project, page, record))
+
+
+def doubts(project: Project, page: Page, record: Record | None) -> str:
+    """Return why the page's outputs may not be shown, '' when its record vouches for them.
+
+    The outputs may come from another machine (a GPU runner, a shard). What must hold is that
+    the record says which commit, requirements, Python and device made them, that page and
+    requirements are still those, and that the outputs are the ones it speaks of.
+    """
+    if record is None:
+        return "has not been run, or its record is of another version"
+    if not record.ok:
+        cell = record.failure.cell if record.failure else 0
+        return f"failed in its last run, in code cell {cell}"
+    if record.cells != len(page.code) or not record.cells:
+        return f"has a record of {record.cells} cells that ran, and {len(page.code)} code cells"
+    unsaid = [name for name in ("commit", "requirements", "python", "platform", "device")
+              if not getattr(record, name)]
+    if unsaid:
+        return f"has a record that does not say its {', '.join(unsaid)}"
+    if record.requirements != requirements_digest(project):
+        return "was run with other versions than requirements.txt says"
+    made_on = Machine(record.device, record.requirements, record.python, record.platform)
+    if record.key != page_key(page, made_on):
+        return "has changed since its last run"
     try:
-        return digest(project.executed_notebook(page.slug).read_bytes()) == record.notebook
+        whole = digest(project.executed_notebook(page.slug).read_bytes()) == record.notebook
     except OSError:
-        return False
+        return "has lost its executed notebook"
+    return "" if whole else "has an executed notebook that its record does not know"

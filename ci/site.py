@@ -21,7 +21,7 @@ from myst_nb.core.read import read_myst_markdown_notebook
 
 from ci.pages import Page, notebook_slugs, read_page
 from ci.project import BookError, Project, digest, write_atomic, write_json
-from ci.record import Machine, is_current, read_record
+from ci.record import doubts, read_record
 from ci.sphinx_ext.guard import GUARD, would_execute
 
 STAGE = ".stage"
@@ -36,10 +36,9 @@ def site(project: Project, say: Callable[[str], None] = print) -> Path:
     Raises:
         BookError: a page has no current outputs, or the build printed a warning.
     """
-    machine = Machine.here(project)
     pages = [read_page(project.text(slug)) for slug in notebook_slugs(project)]
     for page in pages:
-        _require_outputs(project, page, machine)
+        _require_outputs(project, page)
     first = project.html / "index.html"
     stamp = project.build / "site.key"
     key = site_key(project)
@@ -148,11 +147,11 @@ def preview(project: Project, slug: str) -> Path:
         BookError: the page has no current outputs, or the build failed.
     """
     page = read_page(project.text(slug))
-    machine = Machine.here(project)
     if page.is_notebook:
-        _require_outputs(project, page, machine)
+        _require_outputs(project, page)
     everything = [read_page(project.text(name)) for name in notebook_slugs(project)]
-    hand_over(project, [one for one in everything if is_current(project, one, machine)])
+    hand_over(project, [
+        one for one in everything if not doubts(project, one, read_record(project, one.slug))])
     toc = project.build / ".page_toc.yml"
     write_json(toc, {"format": "jb-book", "root": slug})  # JSON is YAML
     built = build(project, strict=False, toc=toc, stage=".page")
@@ -164,18 +163,9 @@ def _seconds(project: Project, slug: str) -> float:
     return record.cell_seconds if record else 0.0
 
 
-def _require_outputs(project: Project, page: Page, machine: Machine) -> None:
-    if is_current(project, page, machine):
-        return
-    record = read_record(project, page.slug)
-    if record is None:
-        what = "has not been run"
-    elif not record.ok:
-        cell = record.failure.cell if record.failure else 0
-        what = f"failed in its last run, in code cell {cell}"
-    else:
-        what = "has changed since its last run, or its libraries have"
-    raise BookError(project.relative(page.path), what, f"Run `python -m ci run {page.slug}`")
+def _require_outputs(project: Project, page: Page) -> None:
+    if why := doubts(project, page, read_record(project, page.slug)):
+        raise BookError(project.relative(page.path), why, f"Run `python -m ci run {page.slug}`")
 
 
 def _swap(project: Project, built: Path) -> None:
