@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from ci.claims import Listed, load_claims, load_topics
+from ci.imports import check_imports
 from ci.pages import (
     GENERATED,
     VERDICTS,
@@ -38,6 +39,7 @@ from ci.pages import (
 )
 from ci.pair import normal_form, pair
 from ci.project import BookError, Project, load_yaml
+from ci.shard import line_of, load_seconds
 
 SECTIONS = (
     "Short answer", "At a glance", "Set-up", "The mechanism, rebuilt", "Claims, run",
@@ -93,18 +95,25 @@ def check(project: Project, only: list[str] | None = None) -> list[Finding]:
         topics = load_topics(project)
     except BookError as error:
         return [_as_finding(error)]
+    pages = []
     for slug in only or slugs:
         try:
-            page = read_page(project.text(slug))
+            pages.append(read_page(project.text(slug)))
         except BookError as error:
             found.append(_as_finding(error))
-            continue
-        problems = list(check_page(page, known, slugs, is_topic=slug in topics))
+    imports = dict[str, list[Problem]]()
+    try:
+        imports = check_imports(project, [page for page in pages if page.is_notebook])
+    except BookError as error:
+        found.append(_as_finding(error))
+    for page in pages:
+        problems = list(check_page(page, known, slugs, is_topic=page.slug in topics))
+        problems += imports.get(page.slug, [])
         found += [Finding(project.relative(page.path), p.line, p.what, p.way_out)
                   for p in sorted(problems, key=lambda p: p.line)]
     if only is None:
         for rule in (check_toc, check_config, check_figures, check_pairs, check_readme,
-                     check_requirements):
+                     check_requirements, check_seconds):
             try:
                 found += rule(project, slugs)
             except BookError as error:
@@ -565,6 +574,17 @@ def check_readme(project: Project, slugs: list[str]) -> list[Finding]:
             found.append(Finding("README.md", 1, f"no row for {slug} in the table of pages",
                                  f"Add: {row} ... |"))
     return found
+
+
+def check_seconds(project: Project, slugs: list[str]) -> list[Finding]:
+    """The recorded seconds speak of pages with code that exist."""
+    return [
+        Finding("book/_data/seconds.json", line_of(project, slug),
+                f"{slug} is not a page with code in _toc.yml",
+                "Remove the line, or run `python -m ci run --keep-seconds`")
+        for slug in load_seconds(project)
+        if slug not in slugs or not read_page(project.text(slug)).is_notebook
+    ]
 
 
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)(\[[^\]]*\])?==([^\s;]+)")

@@ -12,16 +12,19 @@ import click
 
 from ci import check as checks
 from ci import lock as locks
+from ci import merge as merges
 from ci import new as pages_new
 from ci import pair as pairs
 from ci import run as runs
+from ci import shard as shards
 from ci import site as sites
-from ci.project import BookError, Project
+from ci.project import BookError, Project, locked
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 98}
 EXAMPLES = {
     "pair": "python -m ci pair --check",
     "run": "python -m ci run init-schemes --jobs 1",
+    "merge": "python -m ci merge parts/*",
     "site": "python -m ci site",
     "check": "python -m ci check init-schemes",
     "book": "python -m ci book",
@@ -87,23 +90,64 @@ def pair(project: Project, page: str | None, check: bool, normalize: bool) -> No
               help="Limit for one page.")
 @click.option("--memory", default=runs.Limits.memory_mib, show_default=True,
               help="Limit for one page and its children, in MiB.")
+@click.option("--output", default=runs.Limits.output_mib, show_default=True,
+              help="Limit for what one page may print, in MiB.")
 @click.option("--force", is_flag=True, help="Run unchanged pages too.")
+@click.option("--warm/--cold", default=None,
+              help="Fork pages from a parent that has imported the frameworks, or start each from "
+                   "nothing (default: warm on Linux, for more than one page).")
+@click.option("--shard", type=shards.Share(), help="This machine's share of all pages; i from 1.")
+@click.option("--keep-seconds", is_flag=True, help="Record the pages' seconds, for the shares.")
 @click.pass_obj
 def run(project: Project, page: tuple[str, ...], jobs: int | None, cell_seconds: float,
-        page_seconds: float, memory: float, force: bool) -> None:
+        page_seconds: float, memory: float, output: float, force: bool, warm: bool | None,
+        shard: tuple[int, int] | None, keep_seconds: bool) -> None:
     """Execute the pages that changed, by papermill, each in its own process and folder."""
-    limits = runs.Limits(cell_seconds, page_seconds, memory)
-    _run(project, list(page) or None, jobs, limits, force)
+    limits = runs.Limits(cell_seconds, page_seconds, memory, output)
+    only = list(page) or None
+    if shard:
+        if page:
+            raise click.UsageError("--shard takes no page names: its share follows from i/n.")
+        if keep_seconds:
+            raise click.UsageError("--shard takes no --keep-seconds: it would change the next "
+                                   "split on this machine alone. Give it to merge.")
+        only = shards.split(project, shard[1])[shard[0] - 1]
+        click.echo(shards.announce(project, *shard, only))
+        if not only:
+            shards.write_part(project, *shard, only)
+            return
+    _run(project, only, jobs, limits, force, warm, shard, keep_seconds)
 
 
 def _run(project: Project, only: list[str] | None = None, jobs: int | None = None,
-         limits: runs.Limits | None = None, force: bool = False) -> None:
+         limits: runs.Limits | None = None, force: bool = False, warm: bool | None = None,
+         shard: tuple[int, int] | None = None, keep_seconds: bool = False) -> None:
     """Run pages, print the report, and end with status 1 when one failed."""
-    report = runs.run(project, only, jobs, limits, force, click.echo)
+    report = runs.run(project, only, jobs, limits, force, click.echo, warm)
+    if shard:
+        shards.write_part(project, *shard, only or [])
+    _report(project, report, keep_seconds)
+
+
+def _report(project: Project, report: runs.Report, keep_seconds: bool = False) -> None:
     for line in runs.report_lines(report):
         click.echo(line)
+    if keep_seconds:
+        changed = shards.keep_seconds(project, report.records)
+        click.echo(f"seconds: {', '.join(changed) or 'nothing'} changed in "
+                   f"{project.relative(shards.seconds_file(project))}")
     if report.failed:
         raise click.exceptions.Exit(1)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['merge']}")
+@click.argument("part", nargs=-1, required=True,
+                type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--keep-seconds", is_flag=True, help="Record the pages' seconds, for the shares.")
+@click.pass_obj
+def merge(project: Project, part: tuple[Path, ...], keep_seconds: bool) -> None:
+    """Put together what `run --shard` left in other machines' _build, each copied to a PART."""
+    _report(project, merges.merge(project, part, click.echo), keep_seconds)
 
 
 @main.command(epilog=f"Example: {EXAMPLES['site']}")
@@ -223,7 +267,8 @@ def new(project: Project, slug: str) -> None:
 @click.pass_obj
 def clean(project: Project) -> None:
     """Remove _build; the environment and the notebooks stay."""
-    shutil.rmtree(project.build, ignore_errors=True)
+    with locked(project, click.echo):
+        shutil.rmtree(project.build, ignore_errors=True)
     click.echo("removed _build")
 
 

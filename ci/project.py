@@ -7,11 +7,15 @@ import json
 import os
 import subprocess
 import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from filelock import FileLock, Timeout
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
@@ -169,6 +173,55 @@ def load_yaml(path: Path) -> Any:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = " ".join(str(error.problem).split())
         raise BookError(f"{path}:{line}", problem, "Mend that line") from None
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file, empty if there is none.
+
+    Raises:
+        BookError: it is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise BookError(path, str(error), "Mend that line") from None
+
+
+@contextmanager
+def locked(project: Project, say: Callable[[str], None] = print) -> Iterator[None]:
+    """Hold the checkout's outputs: nobody else writes to them meanwhile.
+
+    The system frees the lock when its holder ends, however it ends. Within one process it may be
+    taken again.
+
+    Args:
+        project: the checkout.
+        say: takes the line that says whom this waits for.
+    """
+    project.build.mkdir(parents=True, exist_ok=True)
+    owner = project.build / ".lock-owner"
+    lock = FileLock(project.build / ".lock", is_singleton=True)
+    if lock.is_locked:
+        yield
+        return
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        try:
+            number = owner.read_text(encoding="utf-8")
+        except OSError:
+            number = "unknown"
+        say(f"another run works in this checkout (process {number}): waiting")
+        lock.acquire()
+    try:
+        project.build.mkdir(parents=True, exist_ok=True)
+        owner.write_text(str(os.getpid()), encoding="utf-8")
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lock.release()
 
 
 def git_commit(root: Path) -> str:

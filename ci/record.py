@@ -13,7 +13,7 @@ from typing import Any
 from ci.pages import Page
 from ci.project import Project, digest, write_json
 
-FORMAT = 1  # raised when a field changes its meaning; an older record then counts as none
+FORMAT = 2  # raised when a field changes its meaning; an older record then counts as none
 SHOWN_VERSIONS = ("torch", "tensorflow", "keras", "numpy", "matplotlib", "ipykernel")
 
 
@@ -48,6 +48,7 @@ class Record:
     commit: str
     claims: dict[str, int]
     notebook: str = ""  # digest of the executed notebook
+    warm: bool = False  # forked from a parent that had imported the frameworks
     failure: Failure | None = None
     format: int = FORMAT
 

@@ -1,32 +1,36 @@
 """``notebooks/<page>.ipynb`` to ``_build/executed/<page>.ipynb`` and one record per page.
 
 Pages run in worker processes (:mod:`ci.worker`), ``jobs`` at a time, longest first by the last
-record. Each has a fresh empty folder, a limit on time and on memory, and a name in its environment
-by which every process that it leaves behind is found and ended.
+record, forked warm from a common parent (:mod:`ci.warm`) or started cold. Each has a fresh empty
+folder, limits on time, memory and output, and a mark by which every process that it leaves behind
+is found and ended (:mod:`ci.procs`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
-import psutil
-
+from ci import procs
+from ci import warm as warm_starts
+from ci.nursery import Birth
 from ci.pages import Page, count_verdicts, notebook_slugs, read_page
-from ci.project import BookError, Project, digest, git_commit, write_atomic, write_json
+from ci.project import BookError, Project, digest, git_commit, locked, write_atomic, write_json
 from ci.record import (
     Failure,
     Machine,
@@ -37,11 +41,10 @@ from ci.record import (
     versions,
     write_record,
 )
-from ci.worker import Job, Outcome
+from ci.worker import Job, Outcome, death
 
-MARK = "PROOF_BY_RUNNING_PAGE"
-POLL = 0.2  # seconds between two looks at a page
-WEIGH = 2.0  # seconds between two exact measurements of its memory, which cost it 0.1 s of a core
+POLL = 0.25  # seconds between two looks at the pages, where none of them ends
+WEIGH = 2.0  # seconds between two exact measurements of a page's memory: 0.1 s of a core each
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,20 @@ class Limits:
     cell_seconds: float = 120
     page_seconds: float = 300
     memory_mib: float = 4096
+    output_mib: float = 20
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a run did: the records of all asked pages, and the names of those that really ran."""
+    """What a run did: the records of all asked pages, and the names of those that really ran.
+
+    ``seconds`` is wall time; ``cpu_seconds`` is what all processes of the pages took together.
+    """
 
     records: tuple[Record, ...]
     executed: tuple[str, ...]
     seconds: float
+    cpu_seconds: float = 0.0
 
     @property
     def failed(self) -> tuple[Record, ...]:
@@ -73,6 +81,7 @@ def run(
     limits: Limits | None = None,
     force: bool = False,
     say: Callable[[str], None] = print,
+    warm: bool | None = None,
 ) -> Report:
     """Execute the pages that need it and write their executed notebooks and records.
 
@@ -80,45 +89,50 @@ def run(
         project: the checkout; its notebooks must be in step with the text.
         only: names of pages (default: all of the table of contents that have code).
         jobs: how many pages at once (default: one per core, at most two; one with a GPU).
-        limits: time and memory per page.
+        limits: time, memory and output per page.
         force: run unchanged pages too.
         say: takes the progress lines.
+        warm: fork the pages from a parent that has imported the frameworks (default: where the
+            system can, and more than one page is to run).
 
     Returns:
         The report. A page that fails is in it; it does not raise.
 
     Raises:
-        BookError: an unknown page, or a notebook that is missing or stale.
+        BookError: an unknown page, a notebook that is missing or stale, no room to write.
     """
-    began = time.monotonic()
     limits = limits or Limits()
-    machine = Machine.here(project)
-    pages = _pages(project, only)
-    if jobs is None:
-        jobs = 1 if machine.device != "cpu" else min(2, os.cpu_count() or 1)
-    todo = [p for p in pages if force or not is_current(project, p, machine)]
-    known = {p.slug: read_record(project, p.slug) for p in todo}
-    todo.sort(key=lambda p: -(r.seconds if (r := known[p.slug]) else float("inf")))
-    for page in pages:
-        if page not in todo:
-            say(f"{page.slug:<28} unchanged")
-            _refresh_claims(project, page)
+    with locked(project, say):
+        began, cpu = time.monotonic(), _cpu_seconds()
+        machine = Machine.here(project)
+        pages = _pages(project, only)
+        todo = [p for p in pages if force or not is_current(project, p, machine)]
+        for page in pages:
+            if page not in todo:
+                say(f"{page.slug:<28} unchanged")
+                _refresh_claims(project, page)
+        if todo:
+            todo.sort(key=_longest_first(project, todo))
+            if jobs is None:
+                jobs = 1 if machine.device != "cpu" else min(2, os.cpu_count() or 1)
+            if warm is None:
+                warm = warm_starts.supported() and len(todo) > 1
+            _Run(project, machine, limits, jobs, say).execute(todo, warm)
+        records = tuple(r for p in pages if (r := read_record(project, p.slug)))
+        return Report(records, tuple(p.slug for p in todo), time.monotonic() - began,
+                      _cpu_seconds() - cpu)
 
-    waiting, running = list(todo), list[_Running]()
-    with _scratch() as scratch, _ended_cleanly(running):
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                page = waiting.pop(0)
-                running.append(_start(project, page, scratch, limits, jobs))
-            time.sleep(POLL)
-            for one in list(running):
-                if (verdict := one.look(limits)) is None:
-                    continue
-                running.remove(one)
-                record = _finish(project, one, verdict, machine)
-                say(progress_line(record))
-    records = tuple(r for p in pages if (r := read_record(project, p.slug)))
-    return Report(records, tuple(p.slug for p in todo), time.monotonic() - began)
+
+def _cpu_seconds() -> float:
+    """Return the processor seconds of all ended children of this process and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _longest_first(project: Project, pages: list[Page]) -> Callable[[Page], float]:
+    """Return the key that sorts pages by the time they took, longest first, unknown ones before."""
+    known = {p.slug: read_record(project, p.slug) for p in pages}
+    return lambda page: -(record.seconds if (record := known[page.slug]) else float("inf"))
 
 
 def progress_line(record: Record) -> str:
@@ -136,8 +150,13 @@ def report_lines(report: Report) -> Iterator[str]:
         claims = ", ".join(f"{count} {verdict}" for verdict, count in record.claims.items())
         yield (f"{record.page:<28} {record.status:<7} {record.seconds:>8.1f} "
                f"{record.cell_seconds:>8.1f} {record.peak_mib:>6.0f}  {claims}")
+    busy = ""
+    if ran:
+        cores = os.cpu_count() or 1
+        share = report.cpu_seconds / report.seconds / cores
+        busy = f", the {cores} cores {share:.0%} busy with them"
     yield (f"{len(report.records)} pages: {len(report.records) - len(report.failed)} ok, "
-           f"{len(report.failed)} failed; {ran} executed in {report.seconds:.1f} s")
+           f"{len(report.failed)} failed; {ran} executed in {report.seconds:.1f} s{busy}")
     for record in report.failed:
         failure = record.failure
         assert failure
@@ -187,14 +206,27 @@ def _refresh_claims(project: Project, page: Page) -> None:
         write_record(project, Record(**{**record.__dict__, "claims": counts}))
 
 
-# ------------------------------------------------------------------ one running page
+# ------------------------------------------------------------------ running pages
+
+class Process(Protocol):
+    """What a run needs of a worker, however it was started."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def kill(self) -> None: ...
+    def wait(self) -> int: ...
+
 
 @dataclass
 class _Running:
     page: Page
-    process: subprocess.Popen[bytes]
+    process: Process
     job: Job
     mark: str
+    warm: bool
     started: datetime
     began: float
     peak_mib: float = 0.0
@@ -205,10 +237,10 @@ class _Running:
         if self.process.poll() is not None:
             return ""
         now = time.monotonic()
-        most = memory_mib(self.process.pid, exact=False)
+        most = procs.memory_mib(self.process.pid, exact=False)
         due = now - self.weighed > WEIGH and most > self.peak_mib
         if due or most > limits.memory_mib:
-            self.peak_mib = max(self.peak_mib, memory_mib(self.process.pid, exact=True))
+            self.peak_mib = max(self.peak_mib, procs.memory_mib(self.process.pid, exact=True))
             self.weighed = now
         if self.peak_mib > limits.memory_mib:
             return f"more than {limits.memory_mib:.0f} MiB of memory"
@@ -217,94 +249,214 @@ class _Running:
         return None
 
 
-def memory_mib(pid: int, exact: bool) -> float:
-    """Return the memory of a process and all below it, in MiB.
+class _Run:
+    """One run: its pages, its folder, and the parent of its warm kernels."""
 
-    Args:
-        pid: the process.
-        exact: count pages that several processes share once, where the system can tell (the
-            proportional set size of Linux; it walks all pages). Else the sum of the resident
-            sets: cheap, and never less.
-    """
-    total = 0
-    with suppress(psutil.Error):
-        top = psutil.Process(pid)
-        for process in [top, *top.children(recursive=True)]:
-            with suppress(psutil.Error):
-                full = process.memory_full_info() if exact else process.memory_info()
-                total += getattr(full, "pss", 0) or full.rss
-    return total / 2**20
+    def __init__(self, project: Project, machine: Machine, limits: Limits, jobs: int,
+                 say: Callable[[str], None]) -> None:
+        self.project, self.machine, self.limits = project, machine, limits
+        self.jobs, self.say = jobs, say
+        self.commit = git_commit(project.root)
+        self.running: list[_Running] = []
+        self.suspects: list[Page] = []
+        self.nursery: warm_starts.Nursery | None = None
+        self.guardian: procs.Guardian | None = None
+        self.cold: set[str] = set()  # the pages that must start cold
 
+    def execute(self, pages: list[Page], warm: bool) -> None:
+        """Run the pages, and clean up however that ends."""
+        with _scratch() as self.scratch, self._ended_cleanly():
+            self.guardian = procs.Guardian(os.getpid(), self.scratch)
+            modules = warm_starts.wanted(self.project, pages) if warm else []
+            if warm:
+                self.nursery = warm_starts.Nursery(
+                    modules, {**os.environ, **self._shared_env()}, self.scratch / "nursery.log")
+                self.cold = {p.slug for p in pages if warm_starts.needs_cold(p, modules)}
+            self._all(pages, self.jobs)
+            # A change in the checkout while several pages ran, and perhaps an editor was open,
+            # has no certain author. Alone, the page does it again or it did not do it.
+            for page in self.suspects:
+                self.say(f"{page.slug:<28} again, alone: the checkout changed while it ran")
+                self._all([page], 1)
 
-def _start(project: Project, page: Page, scratch: Path, limits: Limits, jobs: int) -> _Running:
-    # Short names: the kernel's sockets lie in here and a socket's path has room for 107 bytes.
-    place = Path(tempfile.mkdtemp(dir=scratch, prefix=""))
-    for name in ("work", "run", "ipy"):
-        (place / name).mkdir()
-    job = Job(
-        notebook=str(project.notebook(page.slug)), output=str(place / "out.ipynb"),
-        folder=str(place / "work"), progress=str(place / "cell"),
-        outcome=str(place / "outcome.json"), cell_seconds=limits.cell_seconds,
-    )
-    write_json(place / "job.json", asdict(job))
-    fonts = project.build / ".matplotlib"
-    fonts.mkdir(parents=True, exist_ok=True)
-    threads = str(max(1, (os.cpu_count() or 1) // jobs))
-    mark = uuid.uuid4().hex
-    env = dict(
-        os.environ, **{MARK: mark},
-        JUPYTER_RUNTIME_DIR=str(place / "run"), IPYTHONDIR=str(place / "ipy"),
-        MPLCONFIGDIR=str(fonts),  # kept between pages: finding all fonts anew costs seconds
-        OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads,
-        TF_NUM_INTRAOP_THREADS=threads, TF_NUM_INTEROP_THREADS=threads,
-        TF_FORCE_GPU_ALLOW_GROWTH="true",
-    )
-    # The worker imports this package from the checkout; the page must not be able to.
-    package = Path(__file__).resolve().parent.parent
-    start = f"import sys; sys.path.insert(0, {str(package)!r}); from ci.worker import main; main()"
-    with (place / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", start, str(place / "job.json")], cwd=place / "work",
-            env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+    def _all(self, pages: list[Page], jobs: int) -> None:
+        waiting = list(pages)
+        alone = jobs == 1 and len(pages) == 1 and pages[0] in self.suspects
+        while waiting or self.running:
+            while len(self.running) < jobs and (page := self._next(waiting)):
+                waiting.remove(page)
+                self.running.append(self._start(page))
+            self._wait()
+            for one in list(self.running):
+                if (limit := one.look(self.limits)) is None:
+                    continue
+                self.running.remove(one)
+                outcome = self._ended(one, limit)
+                if outcome.suspect and not alone:
+                    self.suspects.append(one.page)
+                    shutil.rmtree(Path(one.job.output).parent, ignore_errors=True)
+                    continue
+                record = self._settle(one, outcome)
+                self.say(progress_line(record))
+
+    def _next(self, waiting: list[Page]) -> Page | None:
+        """Return the page to start now: the longest, but no warm one before its parent is ready."""
+        ready = self.nursery is None or self.nursery.ready
+        return next((p for p in waiting if ready or p.slug in self.cold), None)
+
+    def _wait(self) -> None:
+        """Sleep until a page ends, the parent of warm kernels is ready, or a look is due."""
+        if self.nursery and not self.nursery.ready:
+            time.sleep(0.02)
+            return
+        if not hasattr(os, "pidfd_open"):
+            time.sleep(POLL)
+            return
+        ends = []
+        for one in self.running:
+            with suppress(OSError):  # it has ended already
+                ends.append(os.pidfd_open(one.process.pid))
+        try:
+            if len(ends) == len(self.running):
+                select.select(ends, [], [], POLL)
+        finally:
+            for end in ends:
+                os.close(end)
+
+    def _shared_env(self) -> dict[str, str]:
+        """Return what is set for all pages and for the parent of warm kernels alike."""
+        fonts = self.project.build / ".matplotlib"
+        fonts.mkdir(parents=True, exist_ok=True)
+        threads = str(max(1, (os.cpu_count() or 1) // self.jobs))
+        limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                  "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+        return {
+            "MPLCONFIGDIR": str(fonts),  # kept between pages: finding all fonts takes seconds
+            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+            **dict.fromkeys(limits, threads),
+        }
+
+    def _start(self, page: Page) -> _Running:
+        # Short names: the kernel's sockets lie in here and a socket's path has room for 107 bytes.
+        place = Path(tempfile.mkdtemp(dir=self.scratch, prefix=""))
+        for name in ("work", "run", "ipy", "tmp"):
+            (place / name).mkdir()
+        job = Job(
+            notebook=str(self.project.notebook(page.slug)), output=str(place / "out.ipynb"),
+            folder=str(place / "work"), progress=str(place / "cell"),
+            outcome=str(place / "outcome.json"), checkout=str(self.project.root),
+            cell_seconds=self.limits.cell_seconds, output_mib=self.limits.output_mib,
         )
-    return _Running(page, process, job, mark, datetime.now(UTC), time.monotonic())
+        mark = procs.new_mark()
+        env = {**os.environ, **self._shared_env(), procs.MARK: mark,
+               "JUPYTER_RUNTIME_DIR": str(place / "run"), "IPYTHONDIR": str(place / "ipy")}
+        if len(str(place)) < 60:  # what uses it makes sockets there, too
+            env["TMPDIR"] = str(place / "tmp")
+        process: Process | None = None
+        if self.nursery and page.slug not in self.cold:
+            try:
+                process = self.nursery.fork(Birth(
+                    asdict(job), env, job.folder, str(place / "log"), mark))
+            except warm_starts.NurseryError as error:
+                self.say(f"the parent of warm kernels ended ({error}): cold from here")
+                self.nursery.close()
+                self.nursery = None
+        warm = process is not None
+        return _Running(page, process or self._cold(place, job, env), job, mark, warm,
+                        datetime.now(UTC), time.monotonic())
 
+    @staticmethod
+    def _cold(place: Path, job: Job, env: dict[str, str]) -> Process:
+        write_json(place / "job.json", asdict(job))
+        # The worker imports this package from the checkout; the page must not be able to.
+        package = Path(__file__).resolve().parent.parent
+        start = (f"import sys; sys.path.insert(0, {str(package)!r}); "
+                 "from ci.worker import cold; cold()")
+        with (place / "log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-c", start, str(place / "job.json")], cwd=place / "work",
+                env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
-def _finish(project: Project, one: _Running, limit: str, machine: Machine) -> Record:
-    """Read how the page ended, end what it left behind, write its notebook, then its record."""
-    seconds = time.monotonic() - one.began
-    end_marked(one.mark)
-    one.process.wait()
-    outcome = _outcome(one, limit)
-    place = Path(one.job.output).parent
-    page = one.page
-    failure = None
-    notebook = ""
-    if outcome.error:
-        source = page.code[outcome.cell - 1].source if 0 < outcome.cell <= len(page.code) else ""
-        failure = Failure(page.slug, outcome.cell, source, outcome.error,
-                          f"python -m ci run {page.slug}")
-        for made in (place / "out.ipynb", place / "out.ipynb.raw"):
-            if made.is_file():
-                write_atomic(project.failed / f"{page.slug}.ipynb", made.read_bytes())
-                break
-    else:
-        executed = (place / "out.ipynb").read_bytes()
-        notebook = digest(executed)
-        write_atomic(project.executed_notebook(page.slug), executed)
-        (project.failed / f"{page.slug}.ipynb").unlink(missing_ok=True)
-    record = Record(
-        page=page.slug, status="failed" if failure else "ok", key=page_key(page, machine),
-        started=one.started.isoformat(timespec="seconds"), seconds=round(seconds, 2),
-        cell_seconds=round(outcome.cell_seconds, 2), peak_mib=round(one.peak_mib, 1),
-        cells=outcome.cells, device=machine.device, python=machine.python,
-        platform=machine.platform, versions=versions(), requirements=machine.requirements,
-        commit=git_commit(project.root), claims=count_verdicts(page), notebook=notebook,
-        failure=failure,
-    )
-    write_record(project, record)
-    shutil.rmtree(place, ignore_errors=True)
-    return record
+    def _ended(self, one: _Running, limit: str) -> Outcome:
+        """End what the page left behind, and return how it went."""
+        self.seconds = time.monotonic() - one.began
+        procs.end_page(one.mark, one.process.pid)
+        one.process.wait()
+        procs.end_strangers(self._family())
+        return _outcome(one, limit)
+
+    def _family(self) -> list[int]:
+        helpers = [helper.process.pid for helper in (self.guardian, self.nursery) if helper]
+        return [*helpers, *(one.process.pid for one in self.running)]
+
+    def _settle(self, one: _Running, outcome: Outcome) -> Record:
+        """Write the page's notebook, then its record; nothing of it may stay behind half-written.
+
+        Raises:
+            BookError: there is no room for them.
+        """
+        try:
+            return self._write(one, outcome)
+        except OSError as error:
+            raise BookError(self.project.relative(self.project.build),
+                            f"cannot write what {one.page.slug} gave ({error.strerror})",
+                            "Make room there and run again") from None
+
+    def _write(self, one: _Running, outcome: Outcome) -> Record:
+        project, page, machine = self.project, one.page, self.machine
+        place = Path(one.job.output).parent
+        failure, notebook = None, ""
+        if outcome.error:
+            source = page.code[outcome.cell - 1].source if 0 < outcome.cell <= len(page.code) \
+                else ""
+            failure = Failure(page.slug, outcome.cell, source, outcome.error,
+                              f"python -m ci run {page.slug}")
+            for made in (place / "out.ipynb", place / "out.ipynb.raw"):
+                if made.is_file():
+                    write_atomic(project.failed / f"{page.slug}.ipynb", made.read_bytes())
+                    break
+        else:
+            executed = (place / "out.ipynb").read_bytes()
+            notebook = digest(executed)
+            write_atomic(project.executed_notebook(page.slug), executed)
+            (project.failed / f"{page.slug}.ipynb").unlink(missing_ok=True)
+        record = Record(
+            page=page.slug, status="failed" if failure else "ok", key=page_key(page, machine),
+            started=one.started.isoformat(timespec="seconds"), seconds=round(self.seconds, 2),
+            cell_seconds=round(outcome.cell_seconds, 2), peak_mib=round(one.peak_mib, 1),
+            cells=outcome.cells, device=machine.device, python=machine.python,
+            platform=machine.platform, versions=versions(), requirements=machine.requirements,
+            commit=self.commit, claims=count_verdicts(page), notebook=notebook, warm=one.warm,
+            failure=failure,
+        )
+        write_record(project, record)
+        shutil.rmtree(place, ignore_errors=True)
+        return record
+
+    @contextmanager
+    def _ended_cleanly(self) -> Iterator[None]:
+        """End all running pages whatever ends the run; SIGTERM counts as an interrupt."""
+
+        def stop(signum: int, frame: FrameType | None) -> None:
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGTERM, stop)
+        try:
+            yield
+        finally:
+            # A second signal must not break off the cleaning up.
+            held = {number: signal.signal(number, signal.SIG_IGN)
+                    for number in (signal.SIGINT, signal.SIGTERM)}
+            for one in self.running:
+                procs.end_page(one.mark, one.process.pid)
+                one.process.wait()
+            if self.nursery:
+                self.nursery.close()
+            procs.sweep(f"{os.getpid():08d}", self.scratch)  # one that was just being started
+            if self.guardian:
+                self.guardian.dismiss()
+            signal.signal(signal.SIGINT, held[signal.SIGINT])
+            signal.signal(signal.SIGTERM, before)
 
 
 def _outcome(one: _Running, limit: str) -> Outcome:
@@ -319,61 +471,17 @@ def _outcome(one: _Running, limit: str) -> Outcome:
     except (OSError, ValueError, TypeError):
         log = Path(one.job.output).with_name("log").read_text(encoding="utf-8", errors="replace")
         last = (log.strip().splitlines() or ["nothing was logged"])[-1]
-        return Outcome(f"the worker ended with status {one.process.returncode}: {last}", cell,
+        return Outcome(f"the worker {death(one.process.returncode)}: {last}", cell,
                        max(0, cell - 1), 0.0)
 
 
-def end_marked(mark: str) -> None:
-    """Kill every process whose environment carries the mark, until none is left.
-
-    A page's children may have left its process group, and may have lost their parent; what they
-    inherit is the environment.
-    """
-    while True:
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error, OSError):
-                if process.environ().get(MARK) == mark and process.status() != "zombie":
-                    found.append(process)
-        if not found:
-            return
-        for process in found:
-            with suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(found, timeout=2)
-
-
-# ------------------------------------------------------------------ clean ends
-
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A short-named folder for this run; folders of runs that were killed are removed first."""
+    """A short-named folder for this run; what killed runs left is removed first."""
     base = Path(tempfile.gettempdir())
-    for old in base.glob("pbr-*-*"):
-        owner = old.name.split("-")[1]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(old, ignore_errors=True)
+    procs.sweep_killed(base)
     folder = Path(tempfile.mkdtemp(dir=base, prefix=f"pbr-{os.getpid()}-"))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _ended_cleanly(running: list[_Running]) -> Iterator[None]:
-    """End all running pages whatever ends the run; SIGTERM counts as an interrupt."""
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        for one in running:
-            end_marked(one.mark)
-            with suppress(OSError):
-                one.process.kill()
-            one.process.wait()

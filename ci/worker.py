@@ -1,4 +1,4 @@
-"""Execute one page in this process: ``python -m ci.worker JOB.json``, started by :mod:`ci.run`.
+"""Execute one page in this process, which :mod:`ci.run` starts or :mod:`ci.nursery` forks.
 
 A process per page, because papermill's working folder and IPython's state belong to the whole
 process. The worker writes two small files that the runner reads: which cell runs now, and how it
@@ -8,25 +8,36 @@ exit status of the kernel: a page has run when every code cell has an execution 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
-import signal
 import sys
+import time
 import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import nbformat
+from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
+from nbclient.exceptions import DeadKernelError
+from papermill.clientwrap import PapermillNotebookClient
+from papermill.engines import NBClientEngine, papermill_engines
 from papermill.exceptions import PapermillExecutionError
 from papermill.execute import execute_notebook
+from papermill.log import logger
 from traitlets import default
 
+from ci import procs
 from ci.project import write_atomic, write_json
+
+# What may change in a checkout while pages run.
+OURS = {".git", "_build", ".venv", "__pycache__", "node_modules", ".pytest_cache", ".mypy_cache",
+        ".ruff_cache", ".ipynb_checkpoints"}
+MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -38,24 +49,27 @@ class Job:
     folder: str  # the page's own empty working folder
     progress: str  # the cell that runs now
     outcome: str  # how it ended
+    checkout: str  # where the page must not write
     cell_seconds: float
+    output_mib: float
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a page ended: ``error`` is '' when every cell ran. ``cell`` is a code cell's number."""
+    """How a page ended: ``error`` is '' when every cell ran. ``cell`` is a code cell's number.
+
+    ``suspect`` says that the checkout changed while the page ran, perhaps by another's hand.
+    """
 
     error: str
     cell: int
     cells: int
     cell_seconds: float
+    suspect: bool = False
 
 
 class IpcKernelManager(AsyncKernelManager):
-    """A kernel over Unix sockets: two kernels that start at once cannot take the same port.
-
-    This is also the place where a faster way to start a kernel goes (a provisioner).
-    """
+    """A kernel over Unix sockets: two kernels that start at once cannot take the same port."""
 
     @default("transport")
     def _transport(self) -> str:
@@ -66,17 +80,149 @@ class IpcKernelManager(AsyncKernelManager):
         return str(Path(jupyter_runtime_dir()) / f"{uuid.uuid4().hex[:8]}.json")
 
 
-def end_with_parent() -> None:
-    """Have this process killed when its parent dies, where the system offers it (Linux)."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
-
-
 def code_numbers(notebook: nbformat.NotebookNode) -> dict[int, int]:
     """Return, for each code cell's position in the notebook, its number among code cells."""
     positions = [i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     return {position: number for number, position in enumerate(positions, start=1)}
+
+
+class PageError(Exception):
+    """The page did what no page may; the message says what."""
+
+
+class Outside(PageError):
+    """The checkout changed while a cell ran."""
+
+
+class Client(PapermillNotebookClient):
+    """Runs the cells one by one, and sees to what papermill leaves to chance.
+
+    It bounds the output, names the reason why a kernel died, ends the page at a cell that ends
+    its kernel or writes into the checkout, and takes the seconds of the cells from a clock that
+    nobody sets.
+    """
+
+    def __init__(self, nb_man: Any, job: Job, numbers: dict[int, int], **options: Any) -> None:
+        super().__init__(nb_man, **options)
+        self.job = job
+        self.numbers = numbers
+        self.cell = 0  # the number of the code cell that runs, or ran last
+        self.seconds = 0.0
+        self.failure = ""  # why the page ended, where the exception does not know
+        self._began = 0.0
+        self._said = 0.0
+        self._checkout = state(Path(job.checkout))
+        self.on_cell_execute = self._starts
+        self.on_cell_executed = self._ended
+
+    def _starts(self, cell: Any, cell_index: int) -> None:
+        self.cell = self.numbers[cell_index]
+        write_atomic(Path(self.job.progress), str(self.cell))
+        self._began = time.monotonic()
+
+    def _ended(self, cell: Any, cell_index: int, execute_reply: Any) -> None:
+        self.seconds += time.monotonic() - self._began
+        content = (execute_reply or {}).get("content", {})
+        if any(part.get("source") == "ask_exit" for part in content.get("payload") or ()):
+            raise PageError("the cell ended the kernel (sys.exit, exit or quit)")
+        if changed := differences(self._checkout, Path(self.job.checkout)):
+            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+            raise Outside(f"wrote outside its folder: {', '.join(changed[:3])}{more}")
+
+    def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
+        """Take one message from the kernel; see the base class."""
+        if self.failure:
+            return None
+        self._said += size(msg["content"])
+        if self._said <= self.job.output_mib * MIB:
+            return super().process_message(msg, cell, cell_index)
+        self.failure = f"more than {self.job.output_mib:g} MiB of output"
+        notice = nbformat.v4.new_output("stream", name="stderr", text=f"[cut: {self.failure}]\n")
+        cell.outputs = [*cell.outputs, notice]
+        if self.task_poll_for_reply:
+            self.task_poll_for_reply.cancel()
+        return None
+
+    async def _async_check_alive(self) -> None:
+        try:
+            await super()._async_check_alive()
+        except DeadKernelError:
+            status = await self.km.provisioner.poll()
+            self.failure = self.failure or f"the kernel {death(status)}"
+            raise
+
+
+class Engine(NBClientEngine):
+    """Papermill's own engine with our client; ``client`` is the one that ran last."""
+
+    client: Client | None = None
+
+    @classmethod
+    def execute_managed_notebook(  # type: ignore[no-untyped-def]
+            cls, nb_man, kernel_name, job, numbers, log_output=False, stdout_file=None,
+            stderr_file=None, start_timeout=60, execution_timeout=None, **options):
+        """Run the notebook; see the base class."""
+        options.pop("input_path", None)
+        cls.client = Client(
+            nb_man, job, numbers, timeout=execution_timeout, startup_timeout=start_timeout,
+            kernel_name=kernel_name, log=logger, log_output=log_output, **options)
+        return cls.client.execute()
+
+
+papermill_engines.register("pages", Engine)
+
+
+def size(content: Any) -> int:
+    """Return about how many bytes of output a kernel's message brings."""
+    if isinstance(content, str):
+        return len(content)
+    if isinstance(content, dict):
+        return sum(map(size, content.values()))
+    if isinstance(content, (list, tuple)):
+        return sum(map(size, content))
+    return 0
+
+
+def death(status: int | None) -> str:
+    """Say how a process ended, by its exit status as :mod:`subprocess` gives it."""
+    if status is None:
+        return "died"
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"died of signal {-status} ({Signals(-status).name})"
+    except ValueError:
+        return f"died of signal {-status}"
+
+
+def state(root: Path) -> dict[str, tuple[int, int]]:
+    """Return the time and the size of every file of a checkout that pages must leave alone."""
+    found: dict[str, tuple[int, int]] = {}
+    folders = [str(root)] if str(root) else []
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.name in OURS:
+                continue
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    about = entry.stat(follow_symlinks=False)
+                    found[entry.path] = (about.st_mtime_ns, about.st_size)
+            except OSError:
+                continue
+    return found
+
+
+def differences(before: dict[str, tuple[int, int]], root: Path) -> list[str]:
+    """Return the files that were made, changed or removed since, as seen from the root."""
+    now = state(root)
+    paths = {path for path, _ in before.items() ^ now.items()}
+    return sorted(str(Path(path).relative_to(root)) for path in paths)
 
 
 def execute(job: Job) -> Outcome:
@@ -86,77 +232,74 @@ def execute(job: Job) -> Outcome:
         The outcome; a failing page is an outcome, not an exception.
     """
     source = nbformat.read(job.notebook, as_version=4)
-    numbers = code_numbers(source)
-    current = 0
-
-    def on_cell_start(cell: Any, cell_index: int) -> None:
-        nonlocal current
-        if cell_index in numbers:
-            current = numbers[cell_index]
-            write_atomic(Path(job.progress), str(current))
-
-    error = ""
+    error, suspect = "", False
     raw = f"{job.output}.raw"
     os.chdir(job.folder)
     try:
         execute_notebook(
-            job.notebook, raw, kernel_name="python3", progress_bar=False, log_output=False,
+            job.notebook, raw, engine_name="pages", progress_bar=False, log_output=False,
             execution_timeout=int(job.cell_seconds), start_timeout=120, autosave_cell_every=1,
             kernel_manager_class=IpcKernelManager, shutdown_kernel="immediate",
-            on_cell_start=on_cell_start, store_history=True,
+            store_history=True, job=job, numbers=code_numbers(source),
         )
     except PapermillExecutionError as failure:
         error = first_line(f"{failure.ename}: {failure.evalue}")
+    except PageError as failure:
+        error, suspect = str(failure), isinstance(failure, Outside)
+    except NoSuchKernel as failure:
+        error = f"there is no kernel named {failure.name!r}"
     except Exception as failure:  # any other end is the page's end too, and must be told
         error = f"{type(failure).__name__}: {first_line(str(failure))}"
+    client = Engine.client
     ran = nbformat.read(raw, as_version=4) if Path(raw).exists() else source
-    executed, seconds = clean(source, ran)
+    executed = clean(source, ran)
     code = [cell for cell in executed.cells if cell.cell_type == "code"]
     done = 0
     for number, cell in enumerate(code, start=1):
         if cell.execution_count != number:
             break
         done = number
+    current = client.cell if client else 0
+    if error and client and client.failure:
+        error = client.failure
     if not error and done < len(code):
-        error = f"the kernel stopped after cell {done} of {len(code)} (sys.exit in a cell?)"
+        error = f"the kernel stopped after cell {done} of {len(code)}"
         current = max(done, 1)
     if not code:
         error = "the page has no code cell"
     write_atomic(Path(job.output), nbformat.writes(executed) + "\n")
-    return Outcome(error, current if error else len(code), done, round(seconds, 3))
+    return Outcome(error, current if error else len(code), done,
+                   round(client.seconds, 3) if client else 0.0, suspect)
 
 
-def clean(source: nbformat.NotebookNode, ran: nbformat.NotebookNode
-          ) -> tuple[nbformat.NotebookNode, float]:
-    """Return the source notebook with the outputs of the run, and the seconds spent in cells.
+def clean(source: nbformat.NotebookNode, ran: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return the source notebook with the outputs of the run.
 
     Papermill's metadata (times, a cell with the error above the failing one) stay out, so that
     the executed notebook is the page and its outputs and nothing else.
     """
     by_id = {cell.get("id"): cell for cell in ran.cells}
-    seconds = 0.0
     for cell in source.cells:
-        if cell.cell_type != "code" or cell["id"] not in by_id:
-            continue
-        twin = by_id[cell["id"]]
-        if twin.source != cell.source:
-            continue
-        cell.outputs = twin.outputs
-        cell.execution_count = twin.execution_count
-        seconds += twin.metadata.get("papermill", {}).get("duration") or 0.0
-    return source, seconds
+        twin = by_id.get(cell["id"])
+        if cell.cell_type == "code" and twin and twin.source == cell.source:
+            cell.outputs = twin.outputs
+            cell.execution_count = twin.execution_count
+    return source
 
 
 def first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
 
 
-def main() -> None:
-    end_with_parent()
+def main(job: Job) -> None:
+    """Run a page, end what it left behind, and then say how it went."""
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
-    job = Job(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
-    write_json(Path(job.outcome), asdict(execute(job)))
+    outcome = execute(job)
+    procs.end_all(lambda: procs.below(os.getpid()))
+    write_json(Path(job.outcome), asdict(outcome))
 
 
-if __name__ == "__main__":
-    main()
+def cold() -> None:
+    """Be the worker of a cold start: the job is in the file that the command line names."""
+    procs.take_in_orphans()
+    main(Job(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

@@ -1,0 +1,173 @@
+"""What the book's generated pages are made of: facts about all pages, as plain data.
+
+A list such as the claims' table is made in two steps: a function here returns its data, and the
+directive in :mod:`ci.sphinx_ext.generated` turns the data into nodes and looks at nothing else.
+So a list is out of date exactly when its data have changed, which costs little to find out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from ci.claims import Listed, Topic, load_claims, load_topics
+from ci.pages import Page, asserting_functions, asserts, claims, read_page, toc_parts
+from ci.project import BookError, Project, digest
+from ci.record import Record, read_record
+
+Facts = dict[str, Any]
+
+
+def facts_of(page: Page) -> Facts:
+    """Return what other pages show of a page; it depends on the page's text alone."""
+    if not page.is_notebook:
+        return {"title": page.title, "notebook": False}
+    helpers = asserting_functions(page)
+    return {
+        "title": page.title,
+        "notebook": True,
+        "answer": page.short_answer,
+        "claims": [[one.id, one.text, one.verdict, one.shows,
+                    cell.number if (cell := one.deciding(helpers)) else 0]
+                   for one in claims(page)[0]],
+        # the cells that assert something outside the exercises
+        "asserting": [cell.number for cell in page.code
+                      if asserts(cell, helpers) and not cell.source.startswith("# @title")],
+    }
+
+
+class Snapshot:
+    """The book as it stands at one moment: each file is read once.
+
+    Args:
+        project: the checkout.
+        known: facts by the digest of the text that they are true of; found ones are added, so
+            that the next build parses changed pages only.
+    """
+
+    def __init__(self, project: Project, known: dict[str, Facts] | None = None) -> None:
+        self.project = project
+        self.known = {} if known is None else known
+        self._texts: dict[str, bytes] = {}
+        self._records: dict[str, Record | None] = {}
+
+    @cached_property
+    def parts(self) -> list[tuple[str, str]]:
+        return toc_parts(self.project)
+
+    @property
+    def slugs(self) -> list[str]:
+        return [slug for _, slug in self.parts]
+
+    @cached_property
+    def notebooks(self) -> list[str]:
+        """The pages with code, in the order of the table of contents."""
+        return [slug for slug in self.slugs if self.facts(slug)["notebook"]]
+
+    def text(self, slug: str) -> bytes:
+        """Return the bytes of a page's text.
+
+        Raises:
+            BookError: there is no such page.
+        """
+        if slug not in self._texts:
+            path = self.project.text(slug)
+            try:
+                self._texts[slug] = path.read_bytes()
+            except FileNotFoundError:
+                raise BookError(path, "no such page", "See _toc.yml for the names") from None
+        return self._texts[slug]
+
+    def facts(self, slug: str) -> Facts:
+        key = digest(slug, self.text(slug))
+        if key not in self.known:
+            self.known[key] = facts_of(read_page(self.project.text(slug)))
+        return self.known[key]
+
+    def record(self, slug: str) -> Record | None:
+        if slug not in self._records:
+            self._records[slug] = read_record(self.project, slug)
+        return self._records[slug]
+
+    @cached_property
+    def listed(self) -> dict[str, Listed]:
+        return load_claims(self.project)
+
+    @cached_property
+    def topics(self) -> dict[str, Topic]:
+        return load_topics(self.project)
+
+    @cached_property
+    def claims(self) -> dict[str, list[Any]]:
+        """All claims by id, in reading order: page, text, verdict, shows, deciding cell (or 0)."""
+        return {name: [slug, text, verdict, shows, cell]
+                for slug in self.notebooks
+                for name, text, verdict, shows, cell in self.facts(slug)["claims"]}
+
+
+def claims_data(book: Snapshot, argument: str) -> Facts:
+    """The claims' table: how many wait, and a row for each claim that a page deals with."""
+    rows = []
+    for name, (slug, text, verdict, shows, cell) in book.claims.items():
+        topic = book.topics.get(slug)
+        says = book.listed[name].says if name in book.listed else text
+        rows.append([slug, name, topic.framework if topic else "", says, verdict, shows, cell])
+    return {"rows": rows, "waiting": len(book.listed.keys() - book.claims.keys())}
+
+
+def questions_data(book: Snapshot, argument: str) -> list[list[Any]]:
+    """The original questions: English, Chinese, framework, page, its title, cells that answer."""
+    there = set(book.slugs)
+    rows = []
+    for topic in book.topics.values():
+        facts = book.facts(topic.slug) if topic.slug in there else {}
+        rows.append([topic.en, topic.zh, topic.framework, topic.slug if facts else "",
+                     facts.get("title", ""), facts.get("asserting", [])])
+    return rows
+
+
+def status_data(book: Snapshot, argument: str) -> Facts:
+    """The records of the run, a row each; and each set of versions with its number of pages."""
+    rows, records = [], []
+    for slug in book.notebooks:
+        if (record := book.record(slug)) is None:
+            rows.append([slug])
+            continue
+        records.append(record)
+        rows.append([slug, record.status, record.started[:16].replace("T", " ") + " UTC",
+                     record.device, f"{record.seconds:.1f}", f"{record.cell_seconds:.1f}",
+                     f"{record.peak_mib:.0f}", record.commit])
+    sets = Counter((one.python, one.platform, tuple(one.versions.items())) for one in records)
+    return {"rows": rows, "versions": [[*key, count] for key, count in sets.items()]}
+
+
+def pages_data(book: Snapshot, argument: str) -> list[list[str]]:
+    """The pages with code that stand in a part: part, page, title, short answer."""
+    return [[part, slug, facts["title"], facts["answer"]]
+            for part, slug in book.parts
+            for facts in [book.facts(slug)] if part and facts["notebook"]]
+
+
+def claim_data(book: Snapshot, argument: str) -> list[Any]:
+    """One claim: page, its title, text, verdict, shows; nothing if no page deals with it."""
+    if argument not in book.claims:
+        return []
+    slug, text, verdict, shows, _ = book.claims[argument]
+    return [slug, book.facts(slug)["title"], text, verdict, shows]
+
+
+DATA: dict[str, Callable[[Snapshot, str], Any]] = {
+    "book-claims": claims_data,
+    "book-questions": questions_data,
+    "book-status": status_data,
+    "book-pages": pages_data,
+    "book-claim": claim_data,
+}
+
+
+def data_digest(data: Any) -> str:
+    """Return the digest of a list's data."""
+    return digest(json.dumps(data, ensure_ascii=False))

@@ -1,0 +1,235 @@
+"""Warm starts: a parent process imports what the pages import, and forks each page from there.
+
+Starting a kernel and importing both frameworks takes seconds, forking one takes none. The parent
+("nursery") imports and initialises nothing: no device, no operation, no event loop, no socket. For
+each page it forks a worker (:mod:`ci.worker`), and that at once forks the page's kernel, which
+waits for its connection. This is the run's side; the parent's own is :mod:`ci.nursery`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ci import procs
+from ci.nursery import Birth
+from ci.pages import Page, parse
+from ci.project import Project, load_toml
+
+# Settings that the frameworks read when they are loaded but that change no result.
+HARMLESS = {"TF_CPP_MIN_LOG_LEVEL", "TF_FORCE_GPU_ALLOW_GROWTH", "PYTHONWARNINGS",
+            "CUDA_VISIBLE_DEVICES", "TF_CPP_MAX_LOG_LEVEL"}
+
+
+def supported() -> bool:
+    """Return whether this system can start pages warm: Linux, where forking is safe."""
+    return procs.LINUX
+
+
+def wanted(project: Project, pages: Iterable[Page]) -> list[str]:
+    """Return the modules worth importing once for these pages, in the order to import them.
+
+    These are the modules that the cells import at their own level, first those that most pages
+    import first, and then the ``preload`` list of ``[tool.proof-by-running]`` in pyproject.toml:
+    what the frameworks load by themselves, late. A module that is not installed is left out.
+    """
+    order: dict[str, None] = {}
+    for page in pages:
+        for cell in page.code:
+            order.update(dict.fromkeys(top_imports(cell.source)))
+    settings = load_toml(project.root / "pyproject.toml").get("tool", {})
+    extra = settings.get("proof-by-running", {}).get("preload", [])
+    names = [name for name in order if _installed(name)]
+    # PyTorch's compiler library, loaded after TensorFlow, ends the process (CUDA builds).
+    first = [name for name in ("triton", "torch") if _installed(name) and "torch" in names]
+    return list(dict.fromkeys([*first, *names, *(n for n in extra if _installed(n))]))
+
+
+def top_imports(source: str) -> list[str]:
+    """Return the modules that a cell imports at its own level."""
+    found = []
+    tree = parse(source)
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.append(node.module)
+    return found
+
+
+def _installed(name: str) -> bool:
+    """Return whether the module's top package is installed and is not a part of Python."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return False
+    try:
+        return find_spec(top) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def needs_cold(page: Page, modules: Iterable[str]) -> str:
+    """Return the environment variable for which a page needs a cold start, '' if it needs none.
+
+    A variable that is set before the import of a library may be read by that import, which in a
+    warm kernel lies in the past.
+    """
+    tops = {name.partition(".")[0] for name in modules}
+    for cell in page.code:
+        tree = parse(cell.source)
+        for node in tree.body if tree else ():
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) \
+                    else [node.module or ""]
+                tops -= {name.partition(".")[0] for name in names}
+            for inner in ast.walk(node):
+                name = _variable_set(inner)
+                if name and name not in HARMLESS and tops:
+                    return name
+    return ""
+
+
+def _variable_set(node: ast.AST) -> str:
+    """Return which environment variable a piece of code sets by name, '' if none."""
+    key: ast.expr | None = None
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) \
+            and ast.unparse(node.value).endswith("environ"):
+        key = node.slice
+    elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith(
+            ("environ.setdefault", "putenv")):
+        key = node.args[0]
+    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+
+
+# ------------------------------------------------------------------ the run's side
+
+class Worker:
+    """A forked worker, with the part of :class:`subprocess.Popen` that a run uses."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self.nursery, self.pid = nursery, pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return how the process ended, None while it runs."""
+        self.returncode = self.nursery.ended(self.pid)
+        return self.returncode
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            if self.returncode is None:
+                os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        while (status := self.poll()) is None:
+            time.sleep(0.01)
+        return status
+
+
+class Nursery:
+    """The parent process, as the run sees it.
+
+    Args:
+        modules: what it imports.
+        env: its environment; what libraries read at their import must be set in it.
+        log: takes what it and the imports print.
+    """
+
+    def __init__(self, modules: list[str], env: dict[str, str], log: Path) -> None:
+        package = Path(__file__).resolve().parent.parent
+        # Not "-P", which a kernel would inherit: its page's own folder belongs on the path.
+        start = (f"import sys; sys.path[0] = {str(package)!r}; "
+                 "from ci.nursery import serve; serve()")
+        self.log = log
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", start],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, cwd=log.parent,
+                env={**env, "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+                     procs.MARK: procs.new_mark()}, start_new_session=True)
+        self._said: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._ends: dict[int, int] = {}
+        self._ready = False
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._tell({"modules": modules})
+
+    def _listen(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            said = json.loads(line)
+            if "ended" in said:
+                self._ends[said["ended"]] = said["status"]
+            else:
+                self._said.put(said)
+        self._said.put({"closed": True})
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def _hear(self, what: str) -> Any:
+        """Return what the parent says next under that name.
+
+        Raises:
+            NurseryError: it has ended.
+        """
+        said = self._said.get()
+        if what not in said:
+            self._said.put(said)
+            lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            raise NurseryError((lines or ["nothing was logged"])[-1])
+        return said[what]
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has imported everything; a fork would wait for it."""
+        return self._ready or not self._said.empty()
+
+    def fork(self, birth: Birth) -> Worker:
+        """Fork a worker, waiting for the imports if need be.
+
+        Raises:
+            NurseryError: the parent has ended, for example in an import.
+        """
+        if not self._ready:
+            self._hear("imported")
+            self._ready = True
+        try:
+            self._tell(asdict(birth))
+        except OSError:
+            self._hear("pid")
+            raise
+        return Worker(self, self._hear("pid"))
+
+    def ended(self, pid: int) -> int | None:
+        if pid not in self._ends and self.process.poll() is not None:
+            return -signal.SIGKILL  # its parent is gone, and it with it
+        return self._ends.get(pid)
+
+    def close(self) -> None:
+        """End the parent; its workers have ended before."""
+        with suppress(OSError):
+            assert self.process.stdin
+            self.process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=5)
+        self.process.kill()
+        self.process.wait()
+
+
+class NurseryError(Exception):
+    """The parent of the warm kernels has ended; the message is its last line."""
