@@ -5,7 +5,7 @@ READY := .venv/.ready
 PAGE ?= init-schemes
 
 .DEFAULT_GOAL := help
-.PHONY: help book test pair run site check serve page new clean lock
+.PHONY: help book test pair run merge repeat site check serve page new faults bench clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,12 @@ pair: $(READY) ## write notebooks/*.ipynb from book/*.md
 run: $(READY) ## execute the pages that changed
 	$(PY) -m ci run $(ARGS)
 
+merge: $(READY) ## put together what `run --shard i/n` left on other machines (ARGS="parts/*")
+	$(PY) -m ci merge $(ARGS)
+
+repeat: $(READY) ## run each page several times, warm and cold, and compare (ARGS="--times 3")
+	$(PY) -m ci repeat $(ARGS)
+
 site: $(READY) ## build _build/html from the executed notebooks; executes nothing
 	$(PY) -m ci site
 
@@ -36,6 +42,12 @@ page: $(READY) ## one page alone, to the browser (PAGE=init-schemes)
 
 new: $(READY) ## a new page from the style guide (PAGE=nn-module)
 	$(PY) -m ci new $(PAGE)
+
+faults: $(READY) ## inject faults, show how each ends (ARGS="--write" into ci/README.md)
+	$(PY) -m ci faults $(ARGS)
+
+bench: $(READY) ## how fast the line is, beside others and the machine's limit (ARGS="--rounds 1")
+	$(PY) -m ci bench $(ARGS)
 
 clean: $(READY) ## remove _build
 	$(PY) -m ci clean

@@ -11,10 +11,12 @@ from pathlib import Path
 import click
 
 from ci import check as checks
+from ci import faults as injected
 from ci import lock as locks
 from ci import merge as merges
 from ci import new as pages_new
 from ci import pair as pairs
+from ci import repeat as repeats
 from ci import run as runs
 from ci import shard as shards
 from ci import site as sites
@@ -25,6 +27,7 @@ EXAMPLES = {
     "pair": "python -m ci pair --check",
     "run": "python -m ci run init-schemes --jobs 1",
     "merge": "python -m ci merge parts/*",
+    "repeat": "python -m ci repeat init-schemes --times 5",
     "site": "python -m ci site",
     "check": "python -m ci check init-schemes",
     "book": "python -m ci book",
@@ -32,6 +35,8 @@ EXAMPLES = {
     "page": "python -m ci page init-schemes",
     "serve": "python -m ci serve --port 8000",
     "new": "python -m ci new nn-module",
+    "faults": "python -m ci faults --only 'disk full'",
+    "bench": "python -m ci bench --rounds 3 --sizes 30,100",
     "clean": "python -m ci clean",
     "lock": "python -m ci lock",
 }
@@ -150,6 +155,21 @@ def merge(project: Project, part: tuple[Path, ...], keep_seconds: bool) -> None:
     _report(project, merges.merge(project, part, click.echo), keep_seconds)
 
 
+@main.command(epilog=f"Example: {EXAMPLES['repeat']}")
+@click.argument("page", nargs=-1)
+@click.option("--times", type=click.IntRange(2), default=5, show_default=True,
+              help="Runs of each page.")
+@click.option("--warm/--cold", default=None, help="One way of starting (default: in turn).")
+@click.pass_obj
+def repeat(project: Project, page: tuple[str, ...], times: int, warm: bool | None) -> None:
+    """Run pages several times, warm and cold, and show which of their outputs differ."""
+    repeated = repeats.repeat(project, list(page) or None, times, warm, click.echo)
+    for line in repeats.report_lines(repeated):
+        click.echo(line)
+    if any(one.status != "ok" for one in repeated):
+        raise click.exceptions.Exit(1)
+
+
 @main.command(epilog=f"Example: {EXAMPLES['site']}")
 @click.pass_obj
 def site(project: Project) -> None:
@@ -261,6 +281,56 @@ def new(project: Project, slug: str) -> None:
     path = pages_new.new(project, slug)
     click.echo(f"{project.relative(path)} written; add `- file: {slug}` to _toc.yml, then "
                f"`python -m ci check {slug}`")
+
+
+@main.command(epilog=f"Example: {EXAMPLES['faults']}")
+@click.option("--only", type=click.Choice(injected.FAULTS), metavar="NAME", multiple=True,
+              help="A fault's name, as in the table (default: all).")
+@click.option("--write", is_flag=True, help="Put what was seen into ci/README.md.")
+def faults(only: tuple[str, ...], write: bool) -> None:
+    """Inject faults into tiny books of their own, and show how the line ends each."""
+    rows = injected.faults(only, click.echo)
+    click.echo("\n" + injected.table(row.line for row in rows if not row.skipped))
+    for row in rows:
+        if row.skipped:
+            click.echo(f"not tried: {row.fault}: {row.skipped}")
+        for trouble in row.troubles:
+            click.echo(f"NOT as it must be: {row.fault}: {trouble}")
+    if write:
+        injected.write_table(rows)
+        click.echo("ci/README.md written")
+    if any(row.troubles for row in rows):
+        raise click.exceptions.Exit(1)
+
+
+class Sizes(click.ParamType[list[int]]):
+    """Whole numbers with commas between them."""
+
+    name = "n,n"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None
+                ) -> list[int]:
+        if isinstance(value, list):
+            return value
+        try:
+            return [int(part) for part in str(value).split(",") if part]
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers, as in 30,100", param, ctx)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['bench']}")
+@click.option("--rounds", type=click.IntRange(0), default=3, show_default=True,
+              help="How often each way to run the pages is measured.")
+@click.option("--sizes", type=Sizes(), default="30,100,300,1000", show_default=True,
+              help="Pages of the synthetic books; '' for none.")
+@click.option("--copies", type=click.IntRange(1), default=1, show_default=True,
+              help="Take every page of the book so often, to see a longer book.")
+@click.pass_obj
+def bench(project: Project, rounds: int, sizes: list[int], copies: int) -> None:
+    """Measure the line beside jupyter-book, papermill, nbmake, and the machine's limit."""
+    from ci import bench as benches  # a page must never wait for what only measures
+
+    benches.bench(project, rounds, sizes, copies, click.echo)
 
 
 @main.command(epilog=f"Example: {EXAMPLES['clean']}")

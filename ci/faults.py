@@ -32,12 +32,12 @@ import nbformat
 import psutil
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
+from myst_nb.core.read import read_myst_markdown_notebook
 
 from ci.pages import read_page
 from ci.pair import pair
 from ci.project import BookError, Project, digest, write_atomic
 from ci.record import Record, doubts, read_record
-from ci.site import merged
 
 CODE = Path(__file__).resolve().parent.parent  # where `python -m ci` is found
 README = CODE / "ci" / "README.md"
@@ -81,10 +81,15 @@ class Said:
     err: str
 
     def line(self, pattern: str) -> str:
-        """Return the first line that has the pattern, else the last line of all, else ''."""
+        """Return the first line that has the pattern, else ''."""
+        lines = (self.out + "\n" + self.err).splitlines()
+        return next((line for line in lines if re.search(pattern, line)), "")
+
+    @property
+    def why(self) -> str:
+        """The line that tells why it failed, or the last one, for a message."""
         lines = [line for line in (self.out + "\n" + self.err).splitlines() if line.strip()]
-        found = next((line for line in lines if re.search(pattern, line)), None)
-        return found if found is not None else (lines or [""])[-1]
+        return self.line("^(FAILED|Error)") or (lines or ["(nothing)"])[-1]
 
 
 # ------------------------------------------------------------------ a tiny project, and its traces
@@ -124,31 +129,37 @@ def well(slug: str) -> str:
     return text("before = 1", f"print('{slug} is', 'well')")
 
 
+# Every injection begins with a copy of this book, run and published.
+BASE: Texts = {slug: well(slug) for slug in ("steady", "one", "two", "three")}
+
+
 class Place:
     """A tiny project, the commands that work on it, and a look at what they leave behind.
 
     Args:
         folder: an empty folder of its own. The project, the commands' temporary files and what
             pages write for the injection to read lie in it, side by side.
+        base: a project to begin with a copy of.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, base: Project | None = None) -> None:
         self.folder = folder.resolve()
         self.project = Project(self.folder / "tiny")
         self.temporary = self.folder / "t"  # short: paths of sockets have little room
         self.tag = f"fault{uuid.uuid4().hex}"
-        self.texts: Texts = {}
         self.temporary.mkdir()
+        if base:
+            shutil.copytree(base.root, self.project.root, symlinks=True)
 
     def put(self, name: str) -> Path:
         """Return where pages may write for the injection to read, outside the checkout."""
         return self.folder / name
 
-    def write(self, texts: Texts, paired: bool = True) -> None:
-        """Make the project hold exactly these pages, with their notebooks."""
+    def write(self, more: Texts) -> None:
+        """Make the project hold the base's pages and these, with their notebooks."""
         project = self.project
         project.book.mkdir(parents=True, exist_ok=True)
-        self.texts = dict(texts)
+        texts = {**BASE, **more}
         for slug, content in {"index": "# Tiny\n\nA book.\n", **texts}.items():
             write_atomic(project.text(slug), content)
         toc = "format: jb-book\nroot: index\nchapters:\n"
@@ -157,8 +168,7 @@ class Place:
         write_atomic(project.requirements, "click==8\n")
         if not (project.book / "_toc.yml").is_symlink():
             (project.book / "_toc.yml").symlink_to("../_toc.yml")
-        if paired:
-            pair(project)
+        pair(project)
 
     def start(self, *arguments: str, before: Iterable[str] = (), env: dict[str, str] | None = None
               ) -> subprocess.Popen[str]:
@@ -257,28 +267,33 @@ class Place:
 
     # -- what must hold
 
-    def healthy(self, texts: Texts) -> list[str]:
-        """Write pages that are well, run them and build the site; return what went wrong.
+    def mended(self, slugs: Iterable[str] = (), site: bool = False) -> list[str]:
+        """Make these pages well, run them, and return what went wrong.
 
-        This is both the state before a fault and the clean run after it.
+        Args:
+            slugs: pages that the base does not have.
+            site: build the site as well.
         """
+        texts = {slug: well(slug) for slug in slugs}
         self.write(texts)
         done = self.ci("run")
-        wrong = [f"a clean run ends with {done.status}: {done.line('FAILED|Error')}"] \
-            if done.status else []
-        for slug in texts:
+        wrong = [f"the run ends with {done.status}: {done.why}"] if done.status else []
+        for slug in {**BASE, **texts}:
             if (doubt := self.doubt(slug)) or f"{slug} is well" not in self.output(slug):
-                wrong.append(f"after a clean run {slug} {doubt or 'has other outputs'}")
-        wrong += self.site_is_right(texts)
-        return wrong + self.left()
+                wrong.append(f"{slug} {doubt or 'has other outputs'}")
+        wrong += self.site_is_right(texts) if site else []
+        return [f"once mended, {one}" for one in wrong + self.left()]
 
-    def site_is_right(self, texts: Iterable[str]) -> list[str]:
+    def site_is_right(self, slugs: Iterable[str] = ()) -> list[str]:
         """Build the site; return what went wrong, wrong outputs on it included."""
         done = self.ci("site")
         if done.status:
-            return [f"the site build ends with {done.status}: {done.line('Error')}"]
-        return [f"the site shows other outputs for {slug}" for slug in texts if f"{slug} is well"
-                not in (self.project.html / f"{slug}.html").read_text(encoding="utf-8")]
+            return [f"the site build ends with {done.status}: {done.why}"]
+        return [f"the site shows other outputs for {slug}" for slug in [*BASE, *slugs] if
+                f"{slug} is well" not in self.html(slug)]
+
+    def html(self, slug: str) -> str:
+        return (self.project.html / f"{slug}.html").read_text(encoding="utf-8")
 
     def refused(self, before: str) -> list[str]:
         """Ask for the site; return what went wrong if it is built, or if the old one changed."""
@@ -328,13 +343,15 @@ def in_record(record: Record | None) -> str:
     return f"page, cell {record.failure.cell}, cause" if record.failure else record.status
 
 
-def judged(row: Row, troubles: Iterable[str], after: Iterable[str]) -> Row:
-    """Return the row with its last column filled and its troubles."""
-    after = tuple(after)
-    troubles = tuple(troubles)
-    if "HARMED" in row.other:
-        troubles += (f"the other page is {row.other}",)
-    return replace(row, after="clean" if not after else "NOT CLEAN", troubles=troubles + after)
+def judged(row: Row, troubles: Iterable[str], after: Iterable[str] | None = None) -> Row:
+    """Return the row with more troubles, and with its last column filled when ``after`` tells."""
+    row = replace(row, troubles=(*row.troubles, *troubles, *(after or ())))
+    return row if after is None else replace(row, after="NOT CLEAN" if list(after) else "clean")
+
+
+def by_mode(mode: str, found: Iterable[str]) -> list[str]:
+    """Return what was found with the way of starting before it."""
+    return [f"{mode.strip('-')}: {one}" for one in found]
 
 
 # ------------------------------------------------------------------ pages that do harm
@@ -370,8 +387,8 @@ LIMITS = ("--cell-seconds", "8", "--page-seconds", "60", "--memory", "1500")
 TOO_MUCH = r"more than \d+ MiB of output"
 HARMS = (
     Harm("raises", "a cell raises", "`1 / 0`", "ZeroDivisionError: division by zero", "1 / 0"),
-    Harm("hangs", "hangs in Python", "`while True: pass`", r"(?i)time|more than \d+ s",
-         "while True:\n    pass"),
+    Harm("hangs", "hangs in Python", "a loop without end", r"(?i)time|more than \d+ s",
+         "import time\n\nwhile True:\n    time.sleep(0.01)"),
     Harm("hangs-in-c", "hangs in C", "`sleep` of the C library, all signals blocked, the "
          "interpreter's lock held", r"(?i)time|more than \d+ s", """
          import ctypes
@@ -432,16 +449,13 @@ def harms(place: Place, asked: frozenset[str]) -> list[Row]:
     """Run the pages that do harm, all beside one that is well and one after them, cold and warm."""
     chosen = [harm for harm in HARMS if harm.fault in asked]
     seen: dict[str, list[Row]] = {harm.fault: [] for harm in chosen}
-    steady = {"steady": well("steady")}
-    wrong = place.healthy(steady)
     beside = text(*["import time\n\ntime.sleep(2)"] * 6, "print('beside is', 'well')")
     for mode in WARM_AND_COLD:
         before = place.published()
         pages = {harm.slug: text(*harm.cells(place.tag), kernel=harm.kernel) for harm in chosen}
-        place.write({**steady, "beside": beside, **pages, "last": well("last")})
+        place.write({"beside": beside, **pages, "last": well("last")})
         done = place.ci("run", mode, "--jobs", "3", *LIMITS)
-        common = wrong + place.refused(before) + place.left()
-        wrong = []
+        common = place.refused(before) + place.left()
         others = {place.unharmed(slug) for slug in ("steady", "beside", "last")}
         for harm in chosen:
             line = done.line(rf"FAILED {harm.slug},")
@@ -456,13 +470,10 @@ def harms(place: Place, asked: frozenset[str]) -> list[Row]:
                       str(done.status), ", ".join(sorted(others, reverse=True)))
             if done.status != 1:
                 troubles.append(f"the run ends with {done.status}, not 1")
-            seen[harm.fault].append(replace(row, troubles=tuple(
-                f"{mode.strip('-')}: {trouble}" for trouble in troubles)))
-        mended = {**steady, **{slug: well(slug) for slug in ("beside", *pages, "last")}}
-        after = place.healthy(mended)
+            seen[harm.fault].append(judged(row, by_mode(mode, troubles)))
+        after = place.mended(("beside", *pages, "last"), site=mode == WARM_AND_COLD[-1])
         for rows in seen.values():
-            rows[-1] = judged(rows[-1], rows[-1].troubles, [f"{mode.strip('-')}: {a}"
-                                                            for a in after])
+            rows[-1] = judged(rows[-1], (), by_mode(mode, after))
     return [both(*rows) for rows in seen.values()]
 
 
@@ -536,8 +547,6 @@ LITTERS = {
 def litters(place: Place, asked: frozenset[str]) -> list[Row]:
     """Run pages that leave processes behind; none may be there once the page has ended."""
     rows = []
-    others = {"steady": well("steady")}
-    begun = place.healthy(others)
     for fault in LITTERS:
         if fault not in asked:
             continue
@@ -550,9 +559,9 @@ def litters(place: Place, asked: frozenset[str]) -> list[Row]:
                     f"while not pathlib.Path({str(place.put(slug + mode))!r}).exists():\n"
                     "    time.sleep(0.05)\nprint('beside is', 'well')")
             place.write({slug: text(code.format(pids=str(pids), tag=place.tag, slug=slug)),
-                         "beside": text(wait), **others})
+                         "beside": text(wait)})
             process = place.start("run", mode, "--jobs", "2", *LIMITS[2:])
-            troubles = list(begun)
+            troubles = []
             line = ""
             assert process.stdout
             for line in process.stdout:
@@ -568,11 +577,9 @@ def litters(place: Place, asked: frozenset[str]) -> list[Row]:
             row = Row(fault, how, place.says(line), in_record(record), str(done.status),
                       place.unharmed("beside"))
             if done.status or place.unharmed(slug) != "unharmed":
-                troubles.append(f"the run ends with {done.status}: {done.line('FAILED|Error')}")
-            troubles += place.left()
-            after = place.healthy({**others, slug: well(slug)})
-            seen.append(judged(row, (f"{mode.strip('-')}: {t}" for t in troubles), after))
-        rows.append(both(*seen))
+                troubles.append(f"the run ends with {done.status}: {done.why}")
+            seen.append(judged(row, by_mode(mode, troubles + place.left())))
+        rows.append(judged(both(*seen), (), place.mended((slug, "beside"))))
     return rows
 
 
@@ -588,18 +595,16 @@ WRITES = "a write outside its folder"
 
 def writes(place: Place, asked: frozenset[str]) -> list[Row]:
     """Run a page that changes another page's text while that one runs."""
-    others = {"one": well("one"), "steady": well("steady")}
-    troubles = place.healthy(others)
     before = place.published()
     target = place.project.text("one")
     bad = f"with open({str(target)!r}, 'a') as file:\n    file.write('\\nMore.\\n')"
     one = text("before = 2", "import time\n\ntime.sleep(2)", "print('one is', 'well')")
-    place.write({**others, "one": one, "writer": text("before = 1", bad, "after = 1")})
+    place.write({"one": one, "writer": text("before = 1", bad, "after = 1")})
     done = place.ci("run", "--jobs", "2", *LIMITS)
     line = done.line("FAILED writer,")
     record = read_record(place.project, "writer")
     says = r"wrote outside its folder: book/one\.md"
-    troubles += named(record, "writer", 2, says, bad)
+    troubles = named(record, "writer", 2, says, bad)
     if not re.search(says, line):
         troubles.append(f"the run says {line!r}")
     if done.status != 1:
@@ -607,7 +612,7 @@ def writes(place: Place, asked: frozenset[str]) -> list[Row]:
     troubles += place.refused(before) + place.left()
     row = Row(WRITES, "`open` of another page's text, to append", place.says(line),
               in_record(record), str(done.status), place.unharmed("one"))
-    return [judged(row, troubles, place.healthy({**others, "writer": well("writer")}))]
+    return [judged(row, troubles, place.mended(["writer"]))]
 
 
 # ------------------------------------------------------------------ the run is disturbed
@@ -633,8 +638,7 @@ time.sleep(600)
 def signals(place: Place, asked: frozenset[str], fault: str) -> list[Row]:
     """Send a signal to the run's process: once while a cell runs, then at random moments."""
     number, times = SIGNALS[fault]
-    steady = {"steady": well("steady")}
-    troubles = place.healthy(steady)
+    troubles: list[str] = []
     before = place.published()
     moment = random.Random(f"{SEED} {fault}")
     span, said, status, other = 0.0, "", "", ""
@@ -642,7 +646,7 @@ def signals(place: Place, asked: frozenset[str], fault: str) -> list[Row]:
         started = place.put(f"started-{turn}")
         long = text(f"turn = {turn}", LONG.format(tag=place.tag, started=str(started)))
         quick = {f"quick-{n}": text(f"print({turn}, {n})") for n in range(3)}
-        place.write({**steady, "long": long, **quick})
+        place.write({"long": long, **quick})
         process = place.start("run", WARM_AND_COLD[turn % len(WARM_AND_COLD)], "--jobs", "2")
         began = time.monotonic()
         if turn == 0:
@@ -674,8 +678,7 @@ def signals(place: Place, asked: frozenset[str], fault: str) -> list[Row]:
     row = Row(fault, f"{number.name} to the run, {times} times, once while a cell runs",
               said, "none: the page did not end",
               f"{status} (killed)" if number == signal.SIGKILL else status, other)
-    mended = {**steady, "long": well("long"), **{slug: well(slug) for slug in quick}}
-    return [judged(row, troubles, place.healthy(mended))]
+    return [judged(row, troubles, place.mended(["long", *quick]))]
 
 
 TWO_RUNS = "two runs at once"
@@ -693,7 +696,7 @@ def two_runs(place: Place, asked: frozenset[str]) -> list[Row]:
     second = place.start("run")
     dones = [place.wait(first), place.wait(second)]
     line = dones[1].line("(?i)another run|waiting")
-    troubles = [f"run {n} ends with {done.status}: {done.line('Error|FAILED')}"
+    troubles = [f"run {n} ends with {done.status}: {done.why}"
                 for n, done in enumerate(dones, start=1) if done.status]
     if not re.search(r"another run works in this checkout \(process \d+\): waiting", line):
         troubles.append(f"the second run says {line!r}")
@@ -704,7 +707,7 @@ def two_runs(place: Place, asked: frozenset[str]) -> list[Row]:
     row = Row(TWO_RUNS, "a second `run` in the same checkout", place.says(line),
               record, " and ".join(str(done.status) for done in dones), place.unharmed("quick"))
     troubles += place.left()
-    return [judged(row, troubles, place.healthy({s: well(s) for s in ("slow", "quick")}))]
+    return [judged(row, troubles, place.mended(["slow", "quick"]))]
 
 
 # ------------------------------------------------------------------ files that are not as they were
@@ -714,10 +717,9 @@ BROKEN = "broken notebook JSON"
 
 def broken(place: Place, asked: frozenset[str]) -> list[Row]:
     """Cut the notebook of a page that has changed."""
-    texts = {"one": well("one"), "two": well("two")}
-    troubles = place.healthy(texts)
+    troubles = []
     before = place.published()
-    place.write({**texts, "two": text("before = 3", "print('two is', 'well')")})
+    place.write({"two": text("before = 3", "print('two is', 'well')")})
     notebook = place.project.notebook("two")
     notebook.write_text(notebook.read_text(encoding="utf-8")[:200], encoding="utf-8")
     done = place.ci("run")
@@ -729,7 +731,7 @@ def broken(place: Place, asked: frozenset[str]) -> list[Row]:
     troubles += place.refused(before) + place.left()
     row = Row(BROKEN, "a notebook cut after 200 bytes", place.says(line),
               "none: nothing was run", str(done.status), place.unharmed("one"))
-    return [judged(row, troubles, place.healthy(texts))]
+    return [judged(row, troubles, place.mended())]
 
 
 CORRUPT, FOREIGN = "corrupt cache", "foreign cache"
@@ -738,29 +740,23 @@ CORRUPT, FOREIGN = "corrupt cache", "foreign cache"
 def caches(place: Place, asked: frozenset[str]) -> list[Row]:
     """Spoil the cache between run and site: the site must be right all the same."""
     rows = []
-    texts = {"one": well("one"), "two": well("two")}
-    troubles = place.healthy(texts)
     for fault, how, spoil in ((CORRUPT, "garbage in the cache's `global.db`", _corrupt),
                               (FOREIGN, "the same page with other outputs in the cache", _forge)):
         if fault not in asked:
             continue
-        changed = {**texts, "one": texts["one"] + f"\nMore prose: {fault}.\n"}
-        place.write(changed)
+        place.write({"one": BASE["one"] + f"\nMore prose: {fault}.\n"})
         spoil(place)
         done = place.ci("run")
         built = place.ci("site")
-        line = built.line("first page|Error")
-        troubles += place.site_is_right(changed)
-        html = (place.project.html / "one.html").read_text(encoding="utf-8")
-        if fault not in html or "forged" in html:
+        troubles = [f"`{verb}` ends with {one.status}: {one.why}"
+                    for verb, one in (("run", done), ("site", built)) if one.status]
+        if fault not in place.html("one") or "forged" in place.html("one"):
             troubles.append("the site shows what the cache said")
-        if done.status or built.status:
-            troubles.append(f"run ends with {done.status}, site with {built.status}")
         record = in_record(read_record(place.project, "one"))
-        row = Row(fault, how, place.says(line), record, str(built.status),
-                  place.unharmed("two"))
-        rows.append(judged(row, troubles + place.left(), place.healthy(changed)))
-        troubles = []
+        row = Row(fault, how, place.says(built.line("first page|Error")), record,
+                  str(built.status), place.unharmed("two"))
+        troubles += place.site_is_right() + place.left()
+        rows.append(judged(row, troubles, place.mended()))
     return rows
 
 
@@ -771,11 +767,11 @@ def _corrupt(place: Place) -> None:
 def _forge(place: Place) -> None:
     """Put the page into the cache with an output that its code never made."""
     page = read_page(place.project.text("one"))
-    notebook = merged(page, place.project.executed_notebook("one"))
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            output["text"] = "forged"
-    shutil.rmtree(place.project.cache, ignore_errors=True)
+    notebook = read_myst_markdown_notebook(page.text)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for number, cell in enumerate(code, start=1):
+        cell.execution_count = number
+        cell.outputs = [nbformat.v4.new_output("stream", text="forged\n")]
     get_cache(str(place.project.cache)).cache_notebook_bundle(
         CacheBundleIn(notebook, str(page.path)), check_validity=False, overwrite=True)
 
@@ -785,8 +781,7 @@ OTHER_FORMAT = "a record from another version"
 
 def other_format(place: Place, asked: frozenset[str]) -> list[Row]:
     """Make one record older and one newer than this version; both count as none."""
-    texts = {slug: well(slug) for slug in ("one", "two", "three")}
-    troubles = place.healthy(texts)
+    troubles = []
     before = place.published()
     for slug, change in (("one", {"format": 0}), ("two", {"format": 99, "mood": "good"})):
         path = place.project.record(slug)
@@ -798,13 +793,13 @@ def other_format(place: Place, asked: frozenset[str]) -> list[Row]:
         troubles.append(f"the site ends with {site.status} and says {line!r}")
     done = place.ci("run")
     if done.status or not re.search(r"\b2 executed", done.out):
-        troubles.append(f"the run ends with {done.status} and says {done.line('executed')!r}")
+        troubles.append(f"the run ends with {done.status}: {done.line('executed') or done.why}")
     if not re.search(r"^three +unchanged", done.out, re.M):
         troubles.append("the page with its own record ran again")
     row = Row(OTHER_FORMAT, "format 0 in one record, 99 and a new field in another",
               place.says(line), "counts as none", f"{site.status} (`site`)",
               place.unharmed("three"))
-    return [judged(row, troubles + place.left(), place.healthy(texts))]
+    return [judged(row, troubles + place.left(), place.mended())]
 
 
 # ------------------------------------------------------------------ the machine is not as it was
@@ -815,22 +810,23 @@ DISK = "disk full"
 def disk_full(place: Place, asked: frozenset[str]) -> list[Row]:
     """Run on a small disk (a tmpfs over ``_build``) that has no room for a page's outputs."""
     how = "a tmpfs over `_build`, full but for 256 KiB; a page prints 4 MB"
-    place.project.build.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place.project.build)]
+    build, aside = place.project.build, place.put("aside")
+    shutil.copytree(build, aside, symlinks=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(build)]
     try:
         subprocess.run(mount, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         return [Row(DISK, how, skipped="mounting a tmpfs needs root")]
     try:
-        steady = {"steady": well("steady")}
-        troubles = place.healthy(steady)
+        shutil.copytree(aside, build, symlinks=True, dirs_exist_ok=True)
+        troubles = []
         before = place.published()
-        filler = place.project.build / "filler"
+        filler = build / "filler"
         with filler.open("wb", buffering=0) as file, suppress(OSError):
             while file.write(b"x" * 2**16):
                 pass
         os.truncate(filler, filler.stat().st_size - 2**18)
-        place.write({**steady, "big": text("before = 1", "print('x' * 4_000_000)")})
+        place.write({"big": text("before = 1", "print('x' * 4_000_000)")})
         done = place.ci("run", *LIMITS)
         line = done.line("(?i)no space|disk")
         record = read_record(place.project, "big")
@@ -844,9 +840,9 @@ def disk_full(place: Place, asked: frozenset[str]) -> list[Row]:
         row = Row(DISK, how, place.says(line), in_record(record), str(done.status),
                   place.unharmed("steady"))
         filler.unlink()
-        return [judged(row, troubles, place.healthy({**steady, "big": well("big")}))]
+        return [judged(row, troubles, place.mended(["big"], site=True))]
     finally:
-        subprocess.run(["umount", "-l", str(place.project.build)], check=False)
+        subprocess.run(["umount", "-l", str(build)], check=False)
 
 
 CLOCK = "the clock going backwards"
@@ -901,32 +897,31 @@ print('one is', 'well')
 
 def clock(place: Place, asked: frozenset[str]) -> list[Row]:
     """Run with a clock that goes backwards in the run, the workers and the kernels."""
-    texts = {"one": text(PAGE_CLOCK), "two": well("two")}
-    place.write(texts)
+    place.write({"one": text(PAGE_CLOCK)})
     sites = place.put("clock")
     sites.mkdir()
     (sites / "sitecustomize.py").write_text(BACKWARDS, encoding="utf-8")
     seen = []
     for mode in WARM_AND_COLD:
-        done = place.ci("run", mode, "--force", env={"PYTHONPATH": str(sites)})
+        env = {"PYTHONPATH": str(sites)}
+        done = place.ci("run", mode, "--force", "one", "two", env=env)
         record = read_record(place.project, "one")
-        troubles = [] if not done.status else [
-            f"the run ends with {done.status}: {done.line('FAILED|Error')}"]
-        for slug in texts:
+        troubles = [f"the run ends with {done.status}: {done.why}"] if done.status else []
+        for slug in ("one", "two"):
             one = read_record(place.project, slug)
             for name in ("seconds", "cell_seconds"):
                 if one is None or getattr(one, name) < 0:
                     troubles.append(f"{slug}: {name} {getattr(one, name, 'unknown')}")
-        if re.search(r"(?<![\w-])-\d", done.out):
-            troubles.append(f"a negative number: {done.line(r'(?<![w-])-[0-9]')!r}")
-        troubles += place.site_is_right(texts)
+        if negative := done.line(r"(?<![\w-])-\d"):
+            troubles.append(f"a negative number: {negative!r}")
         line = done.line(r"\d+ pages?:")
         row = Row(CLOCK, "`time.time` and `datetime.now` run backwards in all processes",
                   place.says(line), in_record(record), str(done.status),
                   place.unharmed("two"))
-        seen.append(judged(row, (f"{mode.strip('-')}: {t}" for t in troubles + place.left()), ()))
-    after = place.healthy({slug: well(slug) for slug in texts})
-    return [judged(both(*seen), both(*seen).troubles, after)]
+        seen.append(judged(row, by_mode(mode, troubles + place.left())))
+    site = place.ci("site", env=env)
+    wrong = [f"`site` ends with {site.status}: {site.why}"] if site.status else []
+    return [judged(both(*seen), wrong + place.site_is_right(), place.mended())]
 
 
 NETWORK = "no network"
@@ -954,22 +949,19 @@ def network(place: Place, asked: frozenset[str]) -> list[Row]:
             break
     else:
         return [Row(NETWORK, how, skipped="this system does not allow `unshare -n`")]
-    texts = {"one": text(PAGE_NETWORK), "two": well("two")}
-    place.write(texts)
+    place.write({"one": text(PAGE_NETWORK)})
     seen = []
     for mode in WARM_AND_COLD:
-        done = place.ci("run", mode, "--force", before=before)
-        built = place.ci("site", before=before)
-        troubles = [f"`{name}` ends with {one.status}: {one.line('FAILED|Error')}"
-                    for name, one in (("run", done), ("site", built)) if one.status]
-        troubles += place.site_is_right(texts)
+        done = place.ci("run", mode, "--force", "one", "two", before=before)
+        troubles = [f"the run ends with {done.status}: {done.why}"] if done.status else []
         line = done.line(r"\d+ pages?:")
         row = Row(NETWORK, how, place.says(line),
                   in_record(read_record(place.project, "one")), f"{done.status}",
                   place.unharmed("two"))
-        seen.append(judged(row, (f"{mode.strip('-')}: {t}" for t in troubles + place.left()), ()))
-    after = place.healthy({slug: well(slug) for slug in texts})
-    return [judged(both(*seen), both(*seen).troubles, after)]
+        seen.append(judged(row, by_mode(mode, troubles + place.left())))
+    site = place.ci("site", before=before)
+    wrong = [f"`site` ends with {site.status}: {site.why}"] if site.status else []
+    return [judged(both(*seen), wrong + place.site_is_right(), place.mended())]
 
 
 USAGE = "wrong usage"
@@ -977,17 +969,15 @@ USAGE = "wrong usage"
 
 def usage(place: Place, asked: frozenset[str]) -> list[Row]:
     """Ask for what there is not."""
-    texts = {"one": well("one")}
-    troubles = place.healthy(texts)
     before = place.published()
     dones = [place.ci(*words) for words in (("run", "--jobs", "0"), ("dance",), ("run", "--fast"))]
-    troubles += [f"ends with {done.status}, not 2" for done in dones if done.status != 2]
+    troubles = [f"ends with {done.status}, not 2" for done in dones if done.status != 2]
     if place.published() != before:
         troubles.append("the published site has changed")
     row = Row(USAGE, "`run --jobs 0`, `dance`, `run --fast`", place.says(dones[0].line("Error")),
               "none: nothing was run", ", ".join(sorted({str(done.status) for done in dones})),
               place.unharmed("one"))
-    return [judged(row, troubles + place.left(), place.healthy(texts))]
+    return [judged(row, troubles + place.left(), place.mended())]
 
 
 # ------------------------------------------------------------------ all of them
@@ -1026,7 +1016,7 @@ def faults(only: Iterable[str] = (), say: Callable[[str], None] = print) -> list
         say: takes a line for each fault that is done.
 
     Raises:
-        BookError: there is no fault of that name.
+        BookError: there is no fault of that name, or the book fails before any fault.
     """
     asked = frozenset(only) or frozenset(FAULTS)
     if unknown := asked - set(FAULTS):
@@ -1037,12 +1027,16 @@ def faults(only: Iterable[str] = (), say: Callable[[str], None] = print) -> list
         signal.signal(signal.SIGINT, signal.default_int_handler)
     rows: dict[str, Row] = {}
 
-    def one(injection: Injection) -> list[Row]:
-        with _place() as place:
-            return injection.inject(place, asked)
+    def one(injection: Injection, base: Project) -> list[Row]:
+        with _place(base) as place:
+            found = injection.inject(place, asked)
+        return [judged(row, [f"the other page is {row.other}"] if "HARMED" in row.other else [])
+                for row in found]
 
-    with ThreadPoolExecutor(LANES) as lanes:
-        waiting = [lanes.submit(one, i) for i in INJECTIONS if asked & set(i.faults)]
+    with _place() as book, ThreadPoolExecutor(LANES) as lanes:
+        if wrong := book.mended(site=True):
+            raise BookError("faults", f"a book without a fault fails: {'; '.join(wrong)}")
+        waiting = [lanes.submit(one, i, book.project) for i in INJECTIONS if asked & set(i.faults)]
         for done in waiting:
             for row in done.result():
                 rows[row.fault] = row
@@ -1052,9 +1046,9 @@ def faults(only: Iterable[str] = (), say: Callable[[str], None] = print) -> list
 
 
 @contextmanager
-def _place() -> Iterator[Place]:
+def _place(base: Project | None = None) -> Iterator[Place]:
     folder = Path(tempfile.mkdtemp(prefix="faults-"))
-    place = Place(folder)
+    place = Place(folder, base)
     try:
         yield place
     finally:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
@@ -31,7 +31,7 @@ from ci import procs
 
 # What every worker and every kernel loads.
 ALWAYS = ("ci.worker", "papermill.execute", "ipykernel.kernelapp", "ipykernel.ipkernel",
-          "IPython.core.completer", "numpy")
+          "ipykernel.debugger", "ipykernel_launcher", "IPython.core.completer", "numpy")
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,16 @@ def serve() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lines = sys.stdin.buffer
     modules = json.loads(lines.readline())["modules"]
+    before = set(os.environ)
     for name in (*ALWAYS, *modules):
         try:
             import_module(name)
         except Exception:  # the page that needs it will say so, in its own cell
             print(f"not preloaded: {name}", file=sys.stderr)
+    temporary = tempfile.gettempdir()  # a page has its own, and names made from it
+    ForkedProvisioner.set_by_imports = {
+        name: os.environ[name] for name in os.environ.keys() - before
+        if not os.environ[name].startswith(temporary)}
     gc.collect()
     gc.freeze()  # the collector would touch, and so copy, the shared memory in each child
     says.write(json.dumps({"imported": True}) + "\n")
@@ -165,7 +170,7 @@ def _wait_to_be_kernel(read: int) -> NoReturn:
         sys.path[:] = [p for p in sys.path if p != order["package"]]
         for name in [n for n in sys.modules if n == "ci" or n.startswith("ci.")]:
             del sys.modules[name]  # a page cannot import this package
-        import ipykernel_launcher
+        ipykernel_launcher = sys.modules["ipykernel_launcher"]
         from ipykernel.kernelapp import IPKernelApp
 
         sys.argv = [str(ipykernel_launcher.__file__), *order["arguments"]]
@@ -244,6 +249,7 @@ class ForkedProvisioner(LocalProvisioner):
     """
 
     waiting: tuple[int, int] | None = None  # the process, and where to write its command line
+    set_by_imports: ClassVar[dict[str, str]] = {}  # what libraries put into the environment
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Start the kernel; see the base class."""
@@ -253,7 +259,8 @@ class ForkedProvisioner(LocalProvisioner):
         pid, write = cls.waiting
         cls.waiting = None
         package = str(Path(__file__).resolve().parent.parent)
-        env = {**(kwargs.get("env") or os.environ), "JPY_PARENT_PID": str(os.getpid())}
+        env = {**cls.set_by_imports, **(kwargs.get("env") or os.environ),
+               "JPY_PARENT_PID": str(os.getpid())}
         order = {"env": env, "package": package,
                  "cwd": str(kwargs.get("cwd") or Path.cwd()),
                  "arguments": cmd[cmd.index("ipykernel_launcher") + 1:]}

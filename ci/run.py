@@ -41,6 +41,7 @@ from ci.record import (
     versions,
     write_record,
 )
+from ci.shard import expected_seconds
 from ci.worker import Job, Outcome, death
 
 POLL = 0.25  # seconds between two looks at the pages, where none of them ends
@@ -68,6 +69,7 @@ class Report:
     executed: tuple[str, ...]
     seconds: float
     cpu_seconds: float = 0.0
+    warm_up: float = 0.0  # seconds that all waited for the parent of warm kernels
 
     @property
     def failed(self) -> tuple[Record, ...]:
@@ -111,16 +113,19 @@ def run(
             if page not in todo:
                 say(f"{page.slug:<28} unchanged")
                 _refresh_claims(project, page)
+        warm_up = 0.0
         if todo:
             todo.sort(key=_longest_first(project, todo))
             if jobs is None:
                 jobs = 1 if machine.device != "cpu" else min(2, os.cpu_count() or 1)
             if warm is None:
                 warm = warm_starts.supported() and len(todo) > 1
-            _Run(project, machine, limits, jobs, say).execute(todo, warm)
+            this = _Run(project, machine, limits, jobs, say)
+            this.execute(todo, warm)
+            warm_up = this.warm_up
         records = tuple(r for p in pages if (r := read_record(project, p.slug)))
         return Report(records, tuple(p.slug for p in todo), time.monotonic() - began,
-                      _cpu_seconds() - cpu)
+                      _cpu_seconds() - cpu, warm_up)
 
 
 def _cpu_seconds() -> float:
@@ -130,9 +135,13 @@ def _cpu_seconds() -> float:
 
 
 def _longest_first(project: Project, pages: list[Page]) -> Callable[[Page], float]:
-    """Return the key that sorts pages by the time they took, longest first, unknown ones before."""
-    known = {p.slug: read_record(project, p.slug) for p in pages}
-    return lambda page: -(record.seconds if (record := known[page.slug]) else float("inf"))
+    """Return the key that sorts pages by the time they took last, here or as recorded in the book.
+
+    The longest come first: a long page that starts last would keep one core busy alone.
+    """
+    usual = expected_seconds(project)
+    here = {p.slug: read_record(project, p.slug) for p in pages}
+    return lambda page: -(record.cell_seconds if (record := here[page.slug]) else usual[page.slug])
 
 
 def progress_line(record: Record) -> str:
@@ -261,17 +270,19 @@ class _Run:
         self.suspects: list[Page] = []
         self.nursery: warm_starts.Nursery | None = None
         self.guardian: procs.Guardian | None = None
-        self.cold: set[str] = set()  # the pages that must start cold
+        self.began, self.warm_up = time.monotonic(), 0.0
+        self.cold: frozenset[str] = frozenset()  # the pages that must start cold
 
     def execute(self, pages: list[Page], warm: bool) -> None:
         """Run the pages, and clean up however that ends."""
         with _scratch() as self.scratch, self._ended_cleanly():
             self.guardian = procs.Guardian(os.getpid(), self.scratch)
-            modules = warm_starts.wanted(self.project, pages) if warm else []
             if warm:
+                plan = warm_starts.plan(self.project, pages)
+                self.cold = plan.cold
                 self.nursery = warm_starts.Nursery(
-                    modules, {**os.environ, **self._shared_env()}, self.scratch / "nursery.log")
-                self.cold = {p.slug for p in pages if warm_starts.needs_cold(p, modules)}
+                    plan.modules, {**os.environ, **self._shared_env(), **plan.env},
+                    self.scratch / "nursery.log")
             self._all(pages, self.jobs)
             # A change in the checkout while several pages ran, and perhaps an editor was open,
             # has no certain author. Alone, the page does it again or it did not do it.
@@ -308,6 +319,8 @@ class _Run:
         """Sleep until a page ends, the parent of warm kernels is ready, or a look is due."""
         if self.nursery and not self.nursery.ready:
             time.sleep(0.02)
+            if not self.running:
+                self.warm_up = time.monotonic() - self.began
             return
         if not hasattr(os, "pidfd_open"):
             time.sleep(POLL)

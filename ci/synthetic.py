@@ -6,6 +6,7 @@ up, which is what the rest of the line exists to prevent.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -115,10 +116,21 @@ def make_book(folder: Path, pages: int, parts_of: int = 10) -> Project:
     return project
 
 
-def pretend_run(project: Project) -> None:
+def one_line(source: str) -> list[nbformat.NotebookNode]:
+    """Return what a pretended cell puts out: a line of text made from its own source."""
+    said = f"pretended {digest(source)[:12]}\n"
+    return [nbformat.v4.new_output("stream", name="stdout", text=said)]
+
+
+def pretend_run(project: Project,
+                outputs: Callable[[str], list[nbformat.NotebookNode]] = one_line) -> None:
     """Write executed notebooks and records as a run would, without running anything.
 
-    For benchmarks only. Each cell gets one line of text output made from its own source.
+    For benchmarks and tests only.
+
+    Args:
+        project: a book whose notebooks are in step with its texts.
+        outputs: returns a cell's outputs from its source.
     """
     machine, found, commit = Machine.here(project), versions(), git_commit(project.root)
     for slug in notebook_slugs(project):
@@ -126,9 +138,7 @@ def pretend_run(project: Project) -> None:
         notebook = nbformat.read(project.notebook(slug), as_version=4)
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         for count, cell in enumerate(code, start=1):
-            said = f"pretended {digest(cell.source)[:12]}\n"
-            cell.execution_count = count
-            cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=said)]
+            cell.execution_count, cell.outputs = count, outputs(cell.source)
         executed = (nbformat.writes(notebook) + "\n").encode("utf-8")
         write_atomic(project.executed_notebook(slug), executed)
         write_record(project, Record(

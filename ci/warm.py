@@ -17,9 +17,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,33 @@ from ci.nursery import Birth
 from ci.pages import Page, parse
 from ci.project import Project, load_toml
 
-# Settings that the frameworks read when they are loaded but that change no result.
-HARMLESS = {"TF_CPP_MIN_LOG_LEVEL", "TF_FORCE_GPU_ALLOW_GROWTH", "PYTHONWARNINGS",
-            "CUDA_VISIBLE_DEVICES", "TF_CPP_MAX_LOG_LEVEL"}
+# Set on pages, but read when a device is first used, which in a warm kernel is still to come.
+READ_LATER = {"CUDA_VISIBLE_DEVICES"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How pages start: what the parent imports, with which settings, and who cannot come of it."""
+
+    modules: tuple[str, ...]
+    env: dict[str, str]
+    cold: frozenset[str]
+
+
+def plan(project: Project, pages: Sequence[Page]) -> Plan:
+    """Return how to start these pages warm.
+
+    A variable of the environment that a page sets before it imports a library may be read by that
+    import, which in a warm kernel lies in the past. So the parent imports with the settings that
+    most pages make, and a page that makes others starts cold.
+    """
+    modules = wanted(project, pages)
+    made = {page.slug: settings(page, modules) for page in pages}
+    usual = Counter(tuple(sorted(one.items())) for one in made.values()
+                    if one is not None and None not in one.values()).most_common(1)
+    env = {name: value for name, value in usual[0][0] if value is not None} if usual else {}
+    cold = frozenset(slug for slug, one in made.items() if one is not None and one != env)
+    return Plan(tuple(modules), env, cold)
 
 
 def supported() -> bool:
@@ -81,13 +106,23 @@ def _installed(name: str) -> bool:
         return False
 
 
-def needs_cold(page: Page, modules: Iterable[str]) -> str:
-    """Return the environment variable for which a page needs a cold start, '' if it needs none.
+def settings(page: Page, modules: Iterable[str]) -> dict[str, str | None] | None:
+    """Return the environment variables that a page sets while it has not imported all it wants.
 
-    A variable that is set before the import of a library may be read by that import, which in a
-    warm kernel lies in the past.
+    None when it imports nothing that the parent has imported.
+
+    Args:
+        page: the page.
+        modules: what the parent imports; once the page has imported all of it, nothing counts.
+
+    Returns:
+        The values by name; None where the value is not plain text.
     """
     tops = {name.partition(".")[0] for name in modules}
+    tops &= {name.partition(".")[0] for cell in page.code for name in top_imports(cell.source)}
+    if not tops:
+        return None
+    found: dict[str, str | None] = {}
     for cell in page.code:
         tree = parse(cell.source)
         for node in tree.body if tree else ():
@@ -95,23 +130,28 @@ def needs_cold(page: Page, modules: Iterable[str]) -> str:
                 names = [a.name for a in node.names] if isinstance(node, ast.Import) \
                     else [node.module or ""]
                 tops -= {name.partition(".")[0] for name in names}
-            for inner in ast.walk(node):
-                name = _variable_set(inner)
-                if name and name not in HARMLESS and tops:
-                    return name
-    return ""
+            if tops:
+                for inner in ast.walk(node):
+                    found.update(_variable_set(inner))
+    return {name: value for name, value in found.items() if name not in READ_LATER}
 
 
-def _variable_set(node: ast.AST) -> str:
-    """Return which environment variable a piece of code sets by name, '' if none."""
+def _variable_set(node: ast.AST) -> dict[str, str | None]:
+    """Return the environment variable that a piece of code sets, with its value."""
     key: ast.expr | None = None
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) \
-            and ast.unparse(node.value).endswith("environ"):
-        key = node.slice
-    elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith(
+    value: ast.expr | None = None
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript) \
+            and ast.unparse(node.targets[0].value).endswith("environ"):
+        key, value = node.targets[0].slice, node.value
+    elif isinstance(node, ast.Call) and len(node.args) == 2 and ast.unparse(node.func).endswith(
             ("environ.setdefault", "putenv")):
-        key = node.args[0]
-    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+        key, value = node.args
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("environ.update"):
+        return {ast.unparse(node): None}
+    if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
+        return {}
+    plain = isinstance(value, ast.Constant) and isinstance(value.value, str)
+    return {key.value: value.value if plain else None}  # type: ignore[union-attr]
 
 
 # ------------------------------------------------------------------ the run's side
@@ -148,7 +188,7 @@ class Nursery:
         log: takes what it and the imports print.
     """
 
-    def __init__(self, modules: list[str], env: dict[str, str], log: Path) -> None:
+    def __init__(self, modules: Iterable[str], env: dict[str, str], log: Path) -> None:
         package = Path(__file__).resolve().parent.parent
         # Not "-P", which a kernel would inherit: its page's own folder belongs on the path.
         start = (f"import sys; sys.path[0] = {str(package)!r}; "
@@ -164,7 +204,7 @@ class Nursery:
         self._ends: dict[int, int] = {}
         self._ready = False
         threading.Thread(target=self._listen, daemon=True).start()
-        self._tell({"modules": modules})
+        self._tell({"modules": list(modules)})
 
     def _listen(self) -> None:
         assert self.process.stdout

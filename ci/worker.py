@@ -14,12 +14,15 @@ import os
 import sys
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import Empty
 from signal import Signals
 from typing import Any
 
 import nbformat
+from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
@@ -68,8 +71,37 @@ class Outcome:
     suspect: bool = False
 
 
+class QuickClient(AsyncKernelClient):
+    """A client that is ready as soon as the kernel answers on both channels.
+
+    The base class then waits another 0.2 s for messages that nobody would read: nbclient takes
+    only those that answer its own requests.
+    """
+
+    async def _async_wait_for_ready(self, timeout: float | None = None) -> None:
+        until = time.monotonic() + (timeout or float("inf"))
+        while time.monotonic() < until:
+            self.kernel_info()
+            with suppress(Empty):
+                reply = await self.shell_channel.get_msg(timeout=1)
+                if reply["msg_type"] == "kernel_info_reply":
+                    # Without a message here we are not subscribed yet, and would lose outputs.
+                    await self.iopub_channel.get_msg(timeout=0.2)
+                    self._handle_kernel_info_reply(reply)
+                    return
+            if not await self._async_is_alive():
+                raise RuntimeError("the kernel died before it answered")
+        raise RuntimeError(f"the kernel did not answer in {timeout} seconds")
+
+    wait_for_ready = _async_wait_for_ready
+
+
 class IpcKernelManager(AsyncKernelManager):
     """A kernel over Unix sockets: two kernels that start at once cannot take the same port."""
+
+    @default("client_factory")
+    def _client_factory(self) -> type[AsyncKernelClient]:
+        return QuickClient
 
     @default("transport")
     def _transport(self) -> str:

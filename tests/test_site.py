@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import nbformat
@@ -14,8 +18,9 @@ import pytest
 from ci.pair import pair
 from ci.project import BookError, Project
 from ci.run import run
-from ci.site import GUARD, build, preview, site
-from ci.sphinx_ext.guard import would_execute
+from ci.site import build, preview, site
+from ci.sphinx_ext.guard import GUARD, would_execute
+from ci.synthetic import make_book, one_line, pretend_run
 from tests.conftest import CONFIG, Make, cell, make_tiny, page, quiet
 
 PICTURE = (
@@ -223,3 +228,172 @@ def test_one_page_alone(tiny: Make) -> None:
     assert "folded" in path.read_text(encoding="utf-8")
     assert not project.html.exists()
     assert would_execute(project, ["one", "two"]) == []
+
+
+# ------------------------------------------------------------------ builds upon the last one
+
+def outputs(source: str) -> list[nbformat.NotebookNode]:
+    """Return a pretended cell's outputs: a line, and a picture where the cell draws one."""
+    found = one_line(source)
+    if "plt" in source:
+        raw = base64.b64encode(source.encode()).decode()
+        found.append(nbformat.v4.new_output("display_data", {"image/png": raw}))
+    return found
+
+
+def chapter(name: str, *parts: str, verdict: str = "holds") -> str:
+    """Return a page of the edited book: a claim, a figure, a heading to link to, a link."""
+    return page(
+        f"# The page {name}", "## Short answer\n\nIt depends.", "## A part", *parts,
+        f"> **Claim `{name}-01`.** Two and two make four.",
+        cell(f"print('{name}')\nassert 2 + 2 == 4"),
+        f"> **Verdict: {verdict}.** It does.",
+        cell(f"plt.plot([1, 2], label='{name}')", PICTURE.replace("one-line", name)),
+    )
+
+
+TO_TWO = "See [](../notebooks/two.ipynb), [its part](../notebooks/two.ipynb#a-part)."
+EDITED = {
+    "index": "# Tiny\n\n```{book-pages}\n```\n",
+    "one": chapter("one", TO_TWO, "A word that goes: ephemeral."),
+    "two": chapter("two", "```{index} single: an entry; of the index\n```"),
+    "three": chapter("three", "Plain."),
+    "news": "# News\n\n```{book-claim} one-01\n```\n",
+    "claims": "# Claims\n\n```{book-claims}\n```\n",
+    "questions": "# Questions\n\n```{book-questions}\n```\n",
+    "status": "# Status\n\n```{book-status}\n```\n",
+}
+
+
+@dataclass
+class Edited:
+    """A book that is edited and built again and again, beside builds of it from nothing."""
+
+    folder: Path
+    pages: dict[str, str]
+    project: Project
+    builds: int = 0
+
+    def build(self) -> dict[str, list[str]]:
+        """Write, pretend to run, build upon the last site, compare; return what was read."""
+        for slug, text in self.pages.items():
+            path = self.project.text(slug)
+            if not path.is_file() or path.read_text(encoding="utf-8") != text:
+                path.write_text(text, encoding="utf-8")
+        pair(self.project)
+        pretend_run(self.project, outputs)
+        return self.build_and_compare()
+
+    def build_and_compare(self) -> dict[str, list[str]]:
+        site(self.project, quiet)
+        self.builds += 1
+        fresh = replace(self.project, out=self.folder / f"fresh-{self.builds}")
+        for made in (self.project.executed, self.project.records):
+            shutil.copytree(made, fresh.build / made.name)
+        site(fresh, quiet)
+        ours, theirs = contents(self.project.html), contents(fresh.html)
+        assert sorted(ours) == sorted(theirs)
+        assert [name for name in ours if ours[name] != theirs[name]] == []
+        shutil.rmtree(fresh.build)
+        report = self.project.build / ".stage" / "_build" / "report.json"
+        found: dict[str, list[str]] = json.loads(report.read_text(encoding="utf-8"))
+        return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every file of a site. Nothing is left out or made equal: nothing is random."""
+    return {str(path.relative_to(folder)): path.read_bytes()
+            for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Edited:
+    config = CONFIG.replace("html: {", "html: {baseurl: 'https://example.org/', ").replace(
+        "sphinx:\n", "sphinx:\n  extra_extensions: [sphinx_sitemap]\n")
+    project = make_tiny(tmp_path, EDITED, config)
+    return Edited(tmp_path, dict(EDITED), project)
+
+
+def replace_in(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_every_edit_gives_the_site_of_a_build_from_nothing(edited: Edited) -> None:
+    """Byte for byte, all files; and no more pages are read than the edit concerns."""
+    pages, book = edited.pages, edited.project
+    everything = sorted(pages)
+    assert sorted(edited.build()["read"]) == everything
+
+    pages["one"] = pages["one"].replace("ephemeral", "lasting")  # prose
+    done = edited.build()
+    # The index is always written: Sphinx does so with the page that holds the contents.
+    assert done["read"] == ["one"] and done["written"] == ["index", "one"]
+    assert b"ephemer" not in (book.html / "searchindex.js").read_bytes()
+
+    before = {path.name for path in (book.html / "_images").iterdir()}
+    pages["one"] = pages["one"].replace("[1, 2]", "[1, 2, 3]")  # code, and a new output
+    assert edited.build()["read"] == ["one"]
+    assert len({path.name for path in (book.html / "_images").iterdir()} - before) == 1
+
+    pages["two"] = pages["two"].replace("# The page two", "# A new title")
+    done = edited.build()
+    assert done["read"] == ["index", "two"] and done["written"] == everything
+    assert "A new title" in html(book, "one")
+
+    pages["two"] = pages["two"].replace("## A part", "## A part\n\n## One more heading")
+    done = edited.build()
+    assert done["read"] == ["two"] and done["written"] == everything
+
+    pages["one"] = pages["one"].replace("Verdict: holds.", "Verdict: wrong.")
+    done = edited.build()
+    assert done["read"] == ["claims", "news", "one"]
+    assert "verdict-wrong" in html(book, "claims") and "verdict-wrong" in html(book, "news")
+
+    record = book.record("three")
+    replace_in(record, '"peak_mib": 1.0', '"peak_mib": 77.0')  # a record alone
+    done = edited.build_and_compare()
+    assert done["read"] == ["status"] and "77" in html(book, "status")
+
+    replace_in(book.claims_file, "make four", "make exactly four")
+    done = edited.build()
+    assert "claims" in done["read"] and "make exactly four" in html(book, "claims")
+
+    replace_in(book.topics_file, "two and two?", "two plus two?")
+    assert "questions" in edited.build()["read"] and "two plus two" in html(book, "questions")
+
+    # The order of the table of contents; then its caption.
+    replace_in(book.root / "_toc.yml", "      - file: one\n      - file: two\n",
+               "      - file: two\n      - file: one\n")
+    assert edited.build()["written"] == everything
+    replace_in(book.root / "_toc.yml", "caption: Part", "caption: The part")
+    assert edited.build()["written"] == everything
+
+    pages["four"] = chapter("four", "A page more: quadruple.")
+    replace_in(book.root / "_toc.yml", "      - file: news\n",
+               "      - file: four\n      - file: news\n")
+    done = edited.build()
+    assert "four" in done["read"] and "three" not in done["read"]
+    assert "four.html" in (book.html / "sitemap.xml").read_text(encoding="utf-8")
+
+    # A page removed leaves nothing: not itself, its figure, its words or its record.
+    del pages["four"]
+    for gone in (book.text("four"), book.executed_notebook("four"), book.record("four")):
+        gone.unlink()
+    replace_in(book.root / "_toc.yml", "      - file: four\n", "")
+    edited.build()
+    assert not [name for name, data in contents(book.html).items()
+                if "four.html" in name or b"quadruple" in data or b"four.html" in data]
+
+    style = book.book / "_static" / "own.css"
+    style.parent.mkdir()
+    style.write_text("p { margin: 1em }")
+    assert sorted(edited.build()["read"]) == everything
+    style.write_text("p { margin: 2em }")
+    assert sorted(edited.build()["read"]) == everything
+    assert "2em" in (book.html / "_static" / "own.css").read_text(encoding="utf-8")
+
+    replace_in(book.root / "_config.yml", "title: Tiny", "title: Not so tiny")
+    assert sorted(edited.build()["read"]) == everything
+    assert "Not so tiny" in html(book, "one")

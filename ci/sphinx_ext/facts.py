@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from ci.claims import Listed, Topic, load_claims, load_topics
-from ci.pages import Page, asserting_functions, asserts, claims, read_page, toc_parts
+from ci.pages import Page, asserting_functions, asserts, claims, parse_page, toc_parts
 from ci.project import BookError, Project, digest
 from ci.record import Record, read_record
 
@@ -84,7 +84,9 @@ class Snapshot:
     def facts(self, slug: str) -> Facts:
         key = digest(slug, self.text(slug))
         if key not in self.known:
-            self.known[key] = facts_of(read_page(self.project.text(slug)))
+            # As `Path.read_text` would give it.
+            text = self.text(slug).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+            self.known[key] = facts_of(parse_page(slug, self.project.text(slug), text))
         return self.known[key]
 
     def record(self, slug: str) -> Record | None:
@@ -101,21 +103,24 @@ class Snapshot:
         return load_topics(self.project)
 
     @cached_property
-    def claims(self) -> dict[str, list[Any]]:
-        """All claims by id, in reading order: page, text, verdict, shows, deciding cell (or 0)."""
-        return {name: [slug, text, verdict, shows, cell]
-                for slug in self.notebooks
-                for name, text, verdict, shows, cell in self.facts(slug)["claims"]}
+    def claims(self) -> list[list[Any]]:
+        """All claims in reading order: page, id, text, verdict, shows, deciding cell (or 0)."""
+        return [[slug, *claim] for slug in self.notebooks for claim in self.facts(slug)["claims"]]
+
+    @cached_property
+    def claim(self) -> dict[str, list[Any]]:
+        """The same by id; the first one, should an id stand twice."""
+        return {one[1]: one for one in reversed(self.claims)}
 
 
 def claims_data(book: Snapshot, argument: str) -> Facts:
     """The claims' table: how many wait, and a row for each claim that a page deals with."""
     rows = []
-    for name, (slug, text, verdict, shows, cell) in book.claims.items():
+    for slug, name, text, verdict, shows, cell in book.claims:
         topic = book.topics.get(slug)
         says = book.listed[name].says if name in book.listed else text
         rows.append([slug, name, topic.framework if topic else "", says, verdict, shows, cell])
-    return {"rows": rows, "waiting": len(book.listed.keys() - book.claims.keys())}
+    return {"rows": rows, "waiting": len(book.listed.keys() - book.claim.keys())}
 
 
 def questions_data(book: Snapshot, argument: str) -> list[list[Any]]:
@@ -153,9 +158,9 @@ def pages_data(book: Snapshot, argument: str) -> list[list[str]]:
 
 def claim_data(book: Snapshot, argument: str) -> list[Any]:
     """One claim: page, its title, text, verdict, shows; nothing if no page deals with it."""
-    if argument not in book.claims:
+    if argument not in book.claim:
         return []
-    slug, text, verdict, shows, _ = book.claims[argument]
+    slug, _, text, verdict, shows, _ = book.claim[argument]
     return [slug, book.facts(slug)["title"], text, verdict, shows]
 
 

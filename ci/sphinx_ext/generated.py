@@ -6,7 +6,8 @@ Each is a directive in a page of plain prose, so that the words around it stay w
     ```
 
 All of it is read from the pages, the lists under ``book/_data`` and the run's records at the time
-of the build; nothing is typed twice.
+of the build; nothing is typed twice. The data come from :mod:`ci.sphinx_ext.facts` and a directive
+looks at nothing else: that is how a later build knows whether the list is still true.
 """
 
 from __future__ import annotations
@@ -15,33 +16,27 @@ import html
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from ci.claims import Dealt, Topic, dealt_with, load_claims, load_topics
-from ci.pages import VERDICTS, Page, asserting_functions, asserts, read_page, toc_parts
-from ci.project import Project
-from ci.record import Record, read_record
+from ci.pages import VERDICTS
 from ci.sphinx_ext.boxes import verdict_class
+from ci.sphinx_ext.incremental import data_of
 from ci.sphinx_ext.links import to_site_links
 
 Cell = Sequence[nodes.Node] | str
 
 
 class BookDirective(SphinxDirective):
-    """What the generated lists share: the project, inline Markdown, links and tables."""
+    """What the generated lists share: their data, inline Markdown, links and tables."""
 
-    @property
-    def project(self) -> Project:
-        return Project.find(Path(self.env.srcdir))
-
-    def depend(self) -> None:
-        """Have this page read again in every build: its sources are all other pages."""
-        self.env.note_reread()
+    def data(self) -> Any:
+        """Return the data of this list; the page is read again when they change."""
+        return data_of(self.env, self.name, " ".join(self.arguments))
 
     def inline(self, text: str) -> list[nodes.Node]:
         """Return a line of Markdown as inline nodes."""
@@ -77,12 +72,11 @@ class BookDirective(SphinxDirective):
         """Return a verdict's word, coloured by its class."""
         return nodes.inline("", word, classes=["verdict-word", verdict_class(word)])
 
-    def test_link(self, dealt: Dealt, helpers: set[str]) -> list[nodes.Node]:
-        """Return a link to the cell that decides a claim; for helpers see `Claim.deciding`."""
-        cell = dealt.claim.deciding(helpers)
-        if cell is None:
+    def test_link(self, page: str, cell: int) -> list[nodes.Node]:
+        """Return a link to the cell that decides a claim; there is none with the number 0."""
+        if not cell:
             return [nodes.Text("no cell")]
-        return [self.link(dealt.page.slug, f"cell-{cell.number}", f"cell {cell.number}")]
+        return [self.link(page, f"cell-{cell}", f"cell {cell}")]
 
 
 def slug_class(text: str) -> str:
@@ -94,40 +88,31 @@ class BookClaims(BookDirective):
     """All claims that the pages deal with: filters, counts by verdict, one table."""
 
     def run(self) -> list[nodes.Node]:
-        self.depend()
-        listed, topics = load_claims(self.project), load_topics(self.project)
-        dealt = dealt_with(self.project)
-        counts = Counter(one.claim.verdict for one in dealt)
-        waiting = len(listed.keys() - {one.claim.id for one in dealt})
-        summary = nodes.paragraph("", f"{len(dealt)} claims have been run: ")
+        data = self.data()
+        counts = Counter(verdict for _, _, _, _, verdict, _, _ in data["rows"])
+        summary = nodes.paragraph("", f"{len(data['rows'])} claims have been run: ")
         for number, verdict in enumerate(v for v in VERDICTS if counts[v]):
             summary += [nodes.Text(", " if number else ""), nodes.strong("", str(counts[verdict])),
                         nodes.Text(" "), self.verdict(verdict)]
+        waiting = data["waiting"]
         summary += nodes.Text("." + (f" {waiting} more wait for their pages." if waiting else ""))
-        pages = {one.page.slug: one.page for one in dealt}
-        asserting = {slug: asserting_functions(page) for slug, page in pages.items()}
         rows = []
-        for one in dealt:
-            topic = topics.get(one.page.slug)
-            framework = topic.framework if topic else "both"
-            says = listed[one.claim.id].says if one.claim.id in listed else one.claim.text
+        for page, name, framework, says, verdict, shows, cell in data["rows"]:
             rows.append((
-                ["claim-row", verdict_class(one.claim.verdict), f"topic-{one.page.slug}",
-                 f"framework-{slug_class(framework)}"],
-                [[self.link(one.page.slug, f"claim-{one.claim.id}", one.claim.id)],
-                 self.inline(says), [self.verdict(one.claim.verdict)],
-                 self.inline(one.claim.shows), self.test_link(one, asserting[one.page.slug])],
+                ["claim-row", verdict_class(verdict), f"topic-{page}",
+                 f"framework-{slug_class(framework or 'both')}"],
+                [[self.link(page, f"claim-{name}", name)], self.inline(says),
+                 [self.verdict(verdict)], self.inline(shows), self.test_link(page, cell)],
             ))
         table = self.table(("Claim", "Says", "Verdict", "What the run shows", "Test"), rows,
                            ["claims-table"])
-        return [summary, self.filters(dealt, topics), table]
+        return [summary, self.filters(data["rows"]), table]
 
-    def filters(self, dealt: list[Dealt], topics: dict[str, Topic]) -> nodes.raw:
+    def filters(self, rows: list[list[Any]]) -> nodes.raw:
         """Return three selections and the style rules that make them work without a script."""
-        frameworks = sorted({topics[d.page.slug].framework for d in dealt
-                             if d.page.slug in topics})
-        pages = list(dict.fromkeys(d.page.slug for d in dealt))
-        verdicts = [v for v in VERDICTS if any(d.claim.verdict == v for d in dealt)]
+        frameworks = sorted({row[2] for row in rows} - {""})
+        pages = list(dict.fromkeys(row[0] for row in rows))
+        verdicts = [v for v in VERDICTS if any(row[4] == v for row in rows)]
         # A claim of both frameworks shows whichever framework is asked for.
         choices = {
             "framework": [(f, f".framework-{slug_class(f)}, .framework-both")
@@ -153,31 +138,24 @@ class BookQuestions(BookDirective):
     """Each original question, in English and Chinese, with its page and the cells that answer."""
 
     def run(self) -> list[nodes.Node]:
-        self.depend()
-        pages = {slug for _, slug in toc_parts(self.project)}
         rows: list[tuple[Sequence[str], Sequence[Cell]]] = []
-        for topic in load_topics(self.project).values():
-            question = [nodes.Text(topic.en + " "),
-                        nodes.inline("", topic.zh, classes=["language-zh"])]
-            if topic.slug in pages:
-                page = read_page(self.project.text(topic.slug))
-                where: Cell = [self.link(topic.slug, "short-answer", page.title)]
-                cells: Cell = self.cells(page)
+        for en, zh, framework, page, title, numbers in self.data():
+            question = [nodes.Text(en + " "), nodes.inline("", zh, classes=["language-zh"])]
+            if page:
+                where: Cell = [self.link(page, "short-answer", title)]
+                cells: Cell = self.cells(page, numbers)
             else:
                 where, cells = "not written yet", ""
-            rows.append(((), (question, topic.framework, where, cells)))
+            rows.append(((), (question, framework, where, cells)))
         return [self.table(("Question", "Framework", "Page", "Cells that answer it"), rows,
                            ["questions-table"])]
 
-    def cells(self, page: Page) -> list[nodes.Node]:
-        """Return links to the cells of the page that assert something outside its exercises."""
-        helpers = asserting_functions(page)
-        numbers = [cell.number for cell in page.code if asserts(cell, helpers)
-                   and not cell.source.startswith("# @title")]
+    def cells(self, page: str, numbers: list[int]) -> list[nodes.Node]:
+        """Return links to cells of a page, with commas between."""
         found: list[nodes.Node] = []
         for number in numbers:
             found += [nodes.Text(", " if found else ""),
-                      self.link(page.slug, f"cell-{number}", str(number))]
+                      self.link(page, f"cell-{number}", str(number))]
         return found
 
 
@@ -185,36 +163,26 @@ class BookStatus(BookDirective):
     """The records of the run that this site shows."""
 
     def run(self) -> list[nodes.Node]:
-        self.depend()
+        data = self.data()
         rows: list[tuple[Sequence[str], Sequence[Cell]]] = []
-        records: list[Record] = []
-        for _, slug in toc_parts(self.project):
-            page = read_page(self.project.text(slug))
-            if not page.is_notebook:
-                continue
+        for slug, *record in data["rows"]:
             link: Cell = [self.link(slug, "", slug)]
-            if (record := read_record(self.project, slug)) is None:
+            if record:
+                rows.append(((f"status-{record[0]}",), (link, *record)))
+            else:
                 rows.append(((), (link, "no record: executed by the site build", "", "", "", "",
                                   "", "")))
-                continue
-            records.append(record)
-            rows.append(((f"status-{record.status}",), (
-                link, record.status, record.started[:16].replace("T", " ") + " UTC",
-                record.device, f"{record.seconds:.1f}", f"{record.cell_seconds:.1f}",
-                f"{record.peak_mib:.0f}", record.commit)))
         table = self.table(("Page", "Status", "Run at", "Device", "Seconds", "In cells",
                             "Peak MiB", "Commit"), rows, ["status-table"])
-        return [*self.versions(records), table]
+        return [*self.versions(data["versions"]), table]
 
-    def versions(self, records: list[Record]) -> list[nodes.Node]:
+    def versions(self, sets: list[list[Any]]) -> list[nodes.Node]:
         """Return a sentence for each set of versions that the records name."""
-        sets = Counter((record.python, record.platform, tuple(record.versions.items()))
-                       for record in records)
         return [
             nodes.paragraph("", f"{count} page{'s' if count > 1 else ''} ran on {platform} with "
                             f"Python {python}, "
                             + ", ".join(f"{name} {version}" for name, version in found) + ".")
-            for (python, platform, found), count in sets.items()
+            for python, platform, found, count in sets
         ]
 
 
@@ -222,20 +190,16 @@ class BookPages(BookDirective):
     """The pages by part, each with its short answer."""
 
     def run(self) -> list[nodes.Node]:
-        self.depend()
         out: list[nodes.Node] = []
         current = None
         items = nodes.definition_list()
-        for part, slug in toc_parts(self.project):
-            page = read_page(self.project.text(slug))
-            if not part or not page.is_notebook:
-                continue
+        for part, slug, title, answer in self.data():
             if part != current:
                 current, items = part, nodes.definition_list(classes=["page-list"])
                 out += [nodes.rubric("", part), items]
-            term = nodes.term("", "", self.link(slug, "", page.title))
-            answer = nodes.definition("", nodes.paragraph("", "", *self.inline(page.short_answer)))
-            items += nodes.definition_list_item("", term, answer)
+            term = nodes.term("", "", self.link(slug, "", title))
+            told = nodes.definition("", nodes.paragraph("", "", *self.inline(answer)))
+            items += nodes.definition_list_item("", term, told)
         return out
 
 
@@ -245,21 +209,18 @@ class BookClaim(BookDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        self.depend()
         wanted = self.arguments[0]
-        for one in dealt_with(self.project):
-            if one.claim.id == wanted:
-                break
-        else:
+        if not (data := self.data()):
             raise self.error(f"no page deals with claim {wanted!r}")
+        page, title, text, word, shows = data
         claim = nodes.block_quote(classes=["claim"])
         claim += nodes.paragraph("", "", nodes.strong("", "Claim."), nodes.Text(" "),
-                                 *self.inline(one.claim.text))
-        verdict = nodes.block_quote(classes=["verdict", verdict_class(one.claim.verdict)])
+                                 *self.inline(text))
+        verdict = nodes.block_quote(classes=["verdict", verdict_class(word)])
         verdict += nodes.paragraph(
-            "", "", nodes.strong("", f"Verdict: {one.claim.verdict}."), nodes.Text(" "),
-            *self.inline(one.claim.shows), nodes.Text(" See it run: "),
-            self.link(one.page.slug, f"claim-{wanted}", one.page.title))
+            "", "", nodes.strong("", f"Verdict: {word}."), nodes.Text(" "),
+            *self.inline(shows), nodes.Text(" See it run: "),
+            self.link(page, f"claim-{wanted}", title))
         return [claim, verdict]
 
 

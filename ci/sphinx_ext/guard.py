@@ -7,39 +7,25 @@ from __future__ import annotations
 
 import os
 
-from jupyter_cache import get_cache
-from myst_nb.core.read import read_myst_markdown_notebook
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
-from ci.pages import read_page
-from ci.project import Project
+from ci.sphinx_ext.incremental import project_of
+from ci.sphinx_ext.outputs import ensure, would_execute
 
 GUARD = "PROOF_BY_RUNNING_EXECUTE_NOTHING"
 
 
-def would_execute(project: Project, slugs: list[str]) -> list[str]:
-    """Return which of the pages have no outputs in the cache for their code as it stands."""
-    cache = get_cache(str(project.cache))
-    found = []
-    for slug in slugs:
-        page = read_page(project.text(slug))
-        if not page.is_notebook or not page.code:
-            continue
-        try:
-            cache.match_cache_notebook(read_myst_markdown_notebook(page.text))
-        except KeyError:
-            found.append(slug)
-    return found
+def guarded() -> bool:
+    return os.environ.get(GUARD) == "1"
 
 
 def check(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
     """Stop the build before it reads a page that it would have to execute."""
-    if os.environ.get(GUARD) != "1":
+    if not guarded():
         return
-    project = Project.find(env.srcdir)
-    missing = would_execute(project, sorted(docnames))
+    missing = would_execute(project_of(app), sorted(docnames))
     if missing:
         raise ExtensionError(
             f"these pages would be executed by the site build: {', '.join(missing)}. "
@@ -47,5 +33,12 @@ def check(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
         )
 
 
+def own_outputs(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put a page's own outputs into the cache just before it is read."""
+    if guarded():
+        ensure(project_of(app), docname)
+
+
 def setup(app: Sphinx) -> None:
     app.connect("env-before-read-docs", check)
+    app.connect("source-read", own_outputs)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-
-from ci.pages import read_page
-from ci.project import Project
 
 # A page links to another by its notebook, which works on GitHub, in JupyterLab and in Colab.
 # Code spans match first, and stay as they are.
@@ -48,9 +44,7 @@ def colab_address(url: str, branch: str, slug: str) -> str:
 def buttons(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any],
             doctree: nodes.document | None) -> None:
     """Point the Colab button at the paired notebook; the theme would point it at the text."""
-    project = Project.find(Path(app.srcdir))
-    text = project.text(pagename)
-    if not text.is_file() or not read_page(text).is_notebook:
+    if "source_map" not in app.env.metadata.get(pagename, {}):  # not a notebook
         return
     options = app.config.html_theme_options
     target = colab_address(options["repository_url"], options["repository_branch"], pagename)
