@@ -201,6 +201,7 @@ class Place:
         line = re.sub(r"\bprocess \d+", "process N", line)
         line = re.sub(r"\d+\.\d+|\d+(?=%)", "N", line)
         line = re.sub(r"\bthe \d+ cores?\b", "the N cores", line)
+        line = re.sub(r"(the worker died [^:]*): .*", r"\1: ...", line)  # its log's last line
         line = re.sub(r"\b\d+ MiB$", "N MiB", " ".join(line.split()))
         if not line:
             return "(nothing)"
@@ -218,7 +219,7 @@ class Place:
 
     def litter(self) -> list[str]:
         """Return what no ended command may leave: processes, temporary folders, parts of files."""
-        found = [f"process {p.pid} lives: {' '.join(_cmdline(p))[:90]}" for p in self.processes()]
+        found = [f"process {p.pid} lives: {_command(p)[:90]}" for p in self.processes()]
         found += [f"{p.name} is left in the temporary folder" for p in
                   self.temporary.glob("pbr-*")]
         for path in self.project.root.rglob("*"):
@@ -309,10 +310,10 @@ class Place:
         return "unharmed" if well else f"HARMED: {self.doubt(slug) or 'other outputs'}"
 
 
-def _cmdline(process: psutil.Process) -> list[str]:
+def _command(process: psutil.Process) -> str:
     with suppress(psutil.Error):
-        return list(process.cmdline())
-    return []
+        return " ".join(" ".join(process.cmdline()).split())
+    return "(it has just ended)"
 
 
 def named(record: Record | None, slug: str, cell: int, says: str, source: str) -> list[str]:

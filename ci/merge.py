@@ -343,7 +343,7 @@ def _take_over(stage: Project, project: Project, merged: Iterable[Record]) -> No
             if new:
                 new.replace(place)
     except BaseException:
-        for kept, place in reversed(undo):
+        for kept, place in undo:
             if kept is None:
                 place.unlink(missing_ok=True)
             elif kept.exists():

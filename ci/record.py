@@ -129,7 +129,7 @@ def read_record(project: Project, slug: str) -> Record | None:
         data: dict[str, Any] = json.loads(project.record(slug).read_text(encoding="utf-8"))
         failure = data.pop("failure", None)
         record = Record(**data, failure=Failure(**failure) if failure else None)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
     return record if record.format == FORMAT and record.page == slug else None
 

@@ -98,7 +98,7 @@ def _site(project: Project, say: Callable[[str], None]) -> Path:
         return first
     stamp.unlink(missing_ok=True)
     path.unlink(missing_ok=True)  # the stage is not whole until this build is
-    handed = hand_over(project, book.notebooks, memory.handed)
+    handed = hand_over(book, book.notebooks, memory.handed)
     built = build(project, strict=True, keep=bool(memory.made_of))
     _publish(project, built, book.notebooks)
     report = json.loads((built.parent / REPORT).read_text(encoding="utf-8"))
@@ -113,6 +113,7 @@ def _site(project: Project, say: Callable[[str], None]) -> Path:
 
 
 def _in_a_new_process(project: Project, say: Callable[[str], None]) -> Path:
+    """Do the same by the code as it stands now."""
     start = ("import sys; from pathlib import Path; from ci.project import BookError, Project; "
              "from ci.site import site\n"
              "root, out = sys.argv[1:]\n"
@@ -120,7 +121,7 @@ def _in_a_new_process(project: Project, say: Callable[[str], None]) -> Path:
              "except BookError as error:\n    sys.exit(str(error))")
     done = subprocess.run(
         [sys.executable, "-c", start, str(project.root), str(project.out or "")],
-        cwd=PACKAGE.parent, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        cwd=PACKAGE.parent, text=True, capture_output=True, check=False)
     for line in done.stdout.splitlines():
         say(line)
     if done.returncode:
@@ -201,7 +202,7 @@ def _vouched(project: Project, book: Snapshot, known: set[str]) -> list[str]:
             *(path.read_bytes() if path.is_file() else b"" for path in (
                 project.executed_notebook(slug), project.record(slug), project.requirements)))
         if one not in known:
-            page = read_page(project.text(slug))
+            page = book.page(slug)
             if why := doubts(project, page, book.record(slug)):
                 raise BookError(project.relative(page.path), why,
                                 f"Run `python -m ci run {page.slug}`")
@@ -290,7 +291,7 @@ def preview(project: Project, slug: str) -> Path:
                 raise BookError(project.relative(page.path), why, f"Run `python -m ci run {slug}`")
             if not why:
                 sound.append(name)
-        hand_over(project, sound, {})
+        hand_over(Snapshot(project), sound, {})
         toc = project.build / ".page_toc.yml"
         write_json(toc, {"format": "jb-book", "root": slug})  # JSON is YAML
         return build(project, strict=False, toc=toc, stage=".page") / f"{slug}.html"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import json
 import os
@@ -15,13 +16,15 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from ci import site as sites
 from ci.pair import pair
-from ci.project import BookError, Project
+from ci.project import BookError, Project, digest
 from ci.run import run
 from ci.site import build, preview, site
+from ci.sphinx_ext import sidebar
 from ci.sphinx_ext.guard import GUARD, would_execute
 from ci.synthetic import make_book, one_line, pretend_run
-from tests.conftest import CONFIG, Make, cell, make_tiny, page, quiet
+from tests.conftest import CONFIG, ROOT, Make, cell, make_tiny, page, quiet
 
 PICTURE = (
     "mystnb:\n  figure:\n    caption: A line.\n    name: fig-one-line\n"
@@ -142,10 +145,14 @@ def plain_build(project: Project) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_plain_build_uses_the_outputs_too(book: Project) -> None:
+def test_the_plain_build_uses_the_outputs_too_and_makes_the_same_pages(book: Project) -> None:
+    ours = contents(book.html)
     said = plain_build(book)
     assert "Executing notebook" not in said
     assert said.count("Using cached notebook") == 2
+    theirs = contents(book.html)
+    assert [name for name in ours if ours[name] != theirs[name]] == [
+        "_sources/one.ipynb", "_sources/two.ipynb"]  # ours hold the outputs
 
 
 def test_the_plain_build_executes_what_has_no_outputs(tiny: Make) -> None:
@@ -205,6 +212,7 @@ def test_warnings_are_errors_and_the_old_site_stays(
         site(project, quiet)
     assert complaint in capsys.readouterr().err
     assert "folded" in html(project, "one")
+    assert not (project.build / ".stage").exists()
     # The failed build must not pass for a finished one.
     with pytest.raises(BookError):
         site(project, quiet)
@@ -274,15 +282,26 @@ class Edited:
     project: Project
     builds: int = 0
 
-    def build(self) -> dict[str, list[str]]:
-        """Write, pretend to run, build upon the last site, compare; return what was read."""
+    def write(self) -> None:
+        """Write the pages that changed, and pretend to run all."""
         for slug, text in self.pages.items():
             path = self.project.text(slug)
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 path.write_text(text, encoding="utf-8")
+                os.utime(path, (1e9, 1e9))  # as unpacked from an archive: no help from its time
         pair(self.project)
         pretend_run(self.project, outputs)
+
+    def build(self) -> dict[str, list[str]]:
+        """Write, pretend to run, build upon the last site, compare; return what was read."""
+        self.write()
         return self.build_and_compare()
+
+    def report(self) -> dict[str, list[str]]:
+        """Return what the last build read and wrote."""
+        path = self.project.build / ".stage" / "_build" / "report.json"
+        found: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
+        return found
 
     def build_and_compare(self) -> dict[str, list[str]]:
         site(self.project, quiet)
@@ -295,9 +314,7 @@ class Edited:
         assert sorted(ours) == sorted(theirs)
         assert [name for name in ours if ours[name] != theirs[name]] == []
         shutil.rmtree(fresh.build)
-        report = self.project.build / ".stage" / "_build" / "report.json"
-        found: dict[str, list[str]] = json.loads(report.read_text(encoding="utf-8"))
-        return found
+        return self.report()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -397,3 +414,117 @@ def test_every_edit_gives_the_site_of_a_build_from_nothing(edited: Edited) -> No
     replace_in(book.root / "_config.yml", "title: Tiny", "title: Not so tiny")
     assert sorted(edited.build()["read"]) == everything
     assert "Not so tiny" in html(book, "one")
+
+
+def test_a_stage_that_is_not_whole_is_built_anew(edited: Edited, monkeypatch: pytest.MonkeyPatch
+                                                 ) -> None:
+    edited.write()
+    site(edited.project, quiet)
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    edited.pages["one"] = edited.pages["one"].replace("ephemeral", "lasting")
+    with monkeypatch.context() as patch:
+        patch.setattr(sites, "_publish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            edited.write()
+            site(edited.project, quiet)
+    (edited.project.build / ".stage" / "_build" / "html" / "two.html").write_text("half a fi")
+    assert sorted(edited.build()["read"]) == sorted(edited.pages)
+
+
+def test_a_harmed_cache_is_mended(edited: Edited) -> None:
+    """Nothing of another book shows, and the plain build finds every page afterwards."""
+    edited.write()
+    site(edited.project, quiet)
+    cache = edited.project.cache
+    for harm in ("database", "lost", "lost files", "foreign"):
+        if harm == "database":
+            (cache / "global.db").write_bytes(b"garbage" * 1000)
+        elif harm == "lost":
+            shutil.rmtree(cache)
+        else:
+            for path in (cache / "executed").rglob("base.ipynb"):
+                if harm == "foreign":
+                    path.write_text(path.read_text().replace("pretended", "foreign"))
+                else:
+                    path.unlink()
+        edited.pages["one"] += f"\nAfter {harm}.\n"
+        edited.write()
+        site(edited.project, quiet)
+        assert edited.report()["read"] == ["one"]
+        assert "pretended" in html(edited.project, "one")
+        assert not re.search("foreign [0-9a-f]{12}", html(edited.project, "one"))
+    assert "Executing notebook" not in plain_build(edited.project)
+    assert not re.search("foreign [0-9a-f]{12}", html(edited.project, "two"))
+
+
+def test_pages_with_the_same_code_show_their_own_outputs(edited: Edited) -> None:
+    """The cache knows a page by its code; here two pages have the same, and other outputs."""
+    edited.pages["news"] = "# News\n"
+    edited.pages["two"] = TWO
+    edited.pages["three"] = TWO.replace("# Two", "# Three")
+    edited.pages["one"] = TWO.replace("# Two", "# One")
+    edited.build()
+    for turn in ("first", "second"):
+        for slug in ("one", "two", "three"):
+            path, record = edited.project.executed_notebook(slug), edited.project.record(slug)
+            notebook = nbformat.read(path, as_version=4)
+            notebook.cells[-1].outputs = [
+                nbformat.v4.new_output("stream", name="stdout", text=f"{turn} of {slug}\n")]
+            nbformat.write(notebook, path)
+            data = json.loads(record.read_text(encoding="utf-8"))
+            record.write_text(json.dumps({**data, "notebook": digest(path.read_bytes())}))
+        edited.build_and_compare()
+        for slug in ("one", "two", "three"):
+            assert f"{turn} of {slug}\n" in html(edited.project, slug)
+
+
+def test_the_list_of_pages_is_the_themes_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                             ) -> None:
+    """Made part by part it is what the theme makes in one piece; a large book's is folded."""
+    project = make_book(tmp_path / "many", 4, parts_of=2)
+    pretend_run(project)
+    site(project, quiet)
+    ours = contents(project.html)
+    other = replace(project, out=tmp_path / "other")
+    pretend_run(other)
+    with monkeypatch.context() as patch:
+        patch.setattr(sidebar, "take_over", lambda app: None)
+        site(other, quiet)
+    theirs = contents(other.html)
+    assert [name for name in theirs if ours[name] != theirs[name]] == []
+    assert html(project, "page-0001").count('href="page-0004.html"') == 1
+
+    shutil.rmtree(other.build / "html")
+    monkeypatch.setattr(sidebar, "LARGE", 3)
+    shutil.rmtree(other.build / ".stage")
+    site(other, quiet)
+    text = html(other, "page-0001")
+    menu = text[text.index('<nav class="bd-links'):]
+    menu = menu[:menu.index("</nav>")]
+    # This page and its neighbour, the first page of the other part, the first of the reference.
+    assert re.findall(r'href="([^"]+)"', menu) == [
+        "index.html", "#", "page-0002.html", "page-0003.html", "questions.html"]
+    assert ">Part 2</a>" in menu
+
+
+def test_edited_code_is_used_by_a_process_that_had_loaded_the_old(
+        edited: Edited, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_run(edited.project, outputs)
+    monkeypatch.setattr(sites, "CODE", "what it was")
+    monkeypatch.setattr(sites, "_site", None)  # not in this process
+    lines: list[str] = []
+    site(edited.project, lines.append)
+    assert lines == ["site: 8 pages, 8 read, 8 written"]
+    site(edited.project, lines.append)
+    assert lines[1:] == ["site: unchanged"]
+
+
+def test_the_stage_depends_on_all_the_code_that_makes_the_site() -> None:
+    listing = "import sys, ci.site; print([m for m in sys.modules if m.split('.')[0] == 'ci'])"
+    done = subprocess.run([sys.executable, "-c", listing], cwd=ROOT, capture_output=True, text=True,
+                          check=True)
+    loaded = {name.split(".")[1] for name in ast.literal_eval(done.stdout) if "." in name}
+    assert loaded - {"sphinx_ext"} == set(sites.MODULES) - {"__init__"}

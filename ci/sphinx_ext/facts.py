@@ -52,6 +52,7 @@ class Snapshot:
         self.project = project
         self.known = {} if known is None else known
         self._texts: dict[str, bytes] = {}
+        self._pages: dict[str, Page] = {}
         self._records: dict[str, Record | None] = {}
 
     @cached_property
@@ -81,12 +82,18 @@ class Snapshot:
                 raise BookError(path, "no such page", "See _toc.yml for the names") from None
         return self._texts[slug]
 
+    def page(self, slug: str) -> Page:
+        """Return a page, parsed once."""
+        if slug not in self._pages:
+            # As `Path.read_text` would give it.
+            text = self.text(slug).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+            self._pages[slug] = parse_page(slug, self.project.text(slug), text)
+        return self._pages[slug]
+
     def facts(self, slug: str) -> Facts:
         key = digest(slug, self.text(slug))
         if key not in self.known:
-            # As `Path.read_text` would give it.
-            text = self.text(slug).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-            self.known[key] = facts_of(parse_page(slug, self.project.text(slug), text))
+            self.known[key] = facts_of(self.page(slug))
         return self.known[key]
 
     def record(self, slug: str) -> Record | None:

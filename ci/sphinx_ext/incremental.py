@@ -180,7 +180,7 @@ class BookBuilder(StandaloneHTMLBuilder):
     def _last_entries(self) -> tuple[list[str], dict[str, Any]]:
         try:
             text = (Path(self.outdir) / self.searchindex_filename).read_text(encoding="utf-8")
-            frozen = self.indexer_format.loads(text)  # type: ignore[union-attr]
+            frozen = self.indexer_format.loads(text)
             return frozen["docnames"], frozen["indexentries"]
         except (OSError, ValueError, KeyError, TypeError):
             return [], {}
@@ -196,21 +196,20 @@ class BookBuilder(StandaloneHTMLBuilder):
         self.finish_tasks.add_task(self.remove_strays)
 
     def remove_strays(self) -> None:
-        """Remove the files of pages, figures and downloads that are not part of the site."""
+        """Remove the files of pages and figures that are not part of the site."""
         out = Path(self.outdir)
         written: set[str] = self.app.book_written  # type: ignore[attr-defined]
         pages = {Path(self.get_outfilename(name)) for name in self.env.found_docs | written}
         sources = {out / "_sources" / os_path(name) for name in self.env.found_docs}
         figures = {out / self.imagedir / name for _, name in self.env.images.values()}
-        downloads = {out / "_downloads" / name for _, name in self.env.dlfiles.values()}
         outputs = {(Path(self.srcdir) / name).resolve() for name in self.env.images}
         for path in _files(out):
             place = path.relative_to(out).parts[0]
             stray = (
                 path not in figures if place == self.imagedir
-                else path not in downloads if place == "_downloads"
                 else path.with_suffix("") not in sources if place == "_sources"
-                else path not in pages if path.suffix == self.out_suffix and place != "_static"
+                else path not in pages if path.suffix == self.out_suffix
+                and place not in ("_static", "_downloads")
                 else False)
             if stray:
                 path.unlink()
@@ -229,13 +228,17 @@ def _files(folder: Path) -> Iterator[Path]:
 def note_written(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any],
                  doctree: nodes.document | None) -> None:
     app.book_written.add(pagename)  # type: ignore[attr-defined]
+    if name := context.get("sourcename"):
+        # Sphinx copies a file only if its size or time differ, which an edit may leave alone.
+        (Path(app.outdir) / "_sources" / os_path(name)).unlink(missing_ok=True)
 
 
 def start(app: Sphinx) -> None:
     app.book_written = set()  # type: ignore[attr-defined]
     # Pages carry checksums of these files, some of which are written after the pages; with last
-    # time's lying there the checksums would be others. It also leaves no file that is not ours.
-    shutil.rmtree(Path(app.outdir) / "_static", ignore_errors=True)
+    # time's lying there the checksums would be others. All are copied again; so are downloads.
+    for name in ("_static", "_downloads"):
+        shutil.rmtree(Path(app.outdir) / name, ignore_errors=True)
 
 
 def plain_queue(app: Sphinx) -> None:

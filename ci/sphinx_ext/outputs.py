@@ -10,15 +10,23 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn, JupyterCacheAbstract
 from myst_nb.core.read import read_myst_markdown_notebook
+from sqlalchemy import Engine, event
 
 from ci.pages import Page, read_page
 from ci.project import BookError, Project, digest
-from ci.record import read_record
+from ci.sphinx_ext.facts import Snapshot
+
+
+@event.listens_for(Engine, "connect")
+def _no_waiting(connection: Any, record: Any) -> None:
+    """Do not wait for the disk at each of the cache's many commits; it can be made anew."""
+    connection.execute("PRAGMA synchronous = OFF")
 
 
 @dataclass(frozen=True)
@@ -33,11 +41,11 @@ class Handed:
 HANDED: dict[tuple[Path, str], Handed] = {}  # by cache and page: what this process vouches for
 
 
-def hand_over(project: Project, pages: list[str], last: dict[str, Handed]) -> dict[str, Handed]:
+def hand_over(book: Snapshot, pages: list[str], last: dict[str, Handed]) -> dict[str, Handed]:
     """Have the cache hold the pages' outputs; write what it lacks, or holds differently.
 
     Args:
-        project: the checkout; the pages' records vouch for their executed notebooks.
+        book: the book; the pages' records vouch for their executed notebooks.
         pages: their names.
         last: the entries as the last call returned them.
 
@@ -47,14 +55,15 @@ def hand_over(project: Project, pages: list[str], last: dict[str, Handed]) -> di
     Raises:
         BookError: an executed notebook is not its page's, or the cache cannot be written.
     """
+    project = book.project
     try:
-        found = _fill(project, pages, last)
+        found = _fill(book, pages, last)
     except BookError:
         raise
     except Exception:  # a damaged database shows itself by any kind of error
         shutil.rmtree(project.cache, ignore_errors=True)
         try:
-            found = _fill(project, pages, {})
+            found = _fill(book, pages, {})
         except BookError:
             raise
         except Exception as error:
@@ -64,7 +73,8 @@ def hand_over(project: Project, pages: list[str], last: dict[str, Handed]) -> di
     return found
 
 
-def _fill(project: Project, pages: list[str], last: dict[str, Handed]) -> dict[str, Handed]:
+def _fill(book: Snapshot, pages: list[str], last: dict[str, Handed]) -> dict[str, Handed]:
+    project = book.project
     cache = _open(project, len(pages))
     there = {record.hashkey for record in cache.list_cache_records()}
     if len(there) > 2 * len(pages) + 50:  # what earlier texts left behind
@@ -76,13 +86,14 @@ def _fill(project: Project, pages: list[str], last: dict[str, Handed]) -> dict[s
         contents.setdefault(one.hashkey, set()).add(one.content)
     found = {}
     for page in pages:
-        made_of, one = _made_of(project, page), last.get(page)
-        if one is None or one.made_of != made_of or one.hashkey not in there or (
-                _content(project, one.hashkey) not in contents[one.hashkey]):
-            one = _write(cache, project, page, made_of)
-            contents.setdefault(one.hashkey, set()).add(one.content)
-            there.add(one.hashkey)
-        found[page] = one
+        made_of, known = _made_of(project, page), last.get(page)
+        if known and known.made_of == made_of and known.hashkey in there and (
+                _content(project, known.hashkey) in contents[known.hashkey]):
+            found[page] = known
+            continue
+        found[page] = one = _write(cache, book, page, made_of)
+        contents.setdefault(one.hashkey, set()).add(one.content)
+        there.add(one.hashkey)
     return found
 
 
@@ -94,9 +105,8 @@ def _open(project: Project, pages: int) -> JupyterCacheAbstract:
     return cache
 
 
-def _write(cache: JupyterCacheAbstract, project: Project, slug: str, made_of: str) -> Handed:
-    page = read_page(project.text(slug))
-    record = read_record(project, slug)
+def _write(cache: JupyterCacheAbstract, book: Snapshot, slug: str, made_of: str) -> Handed:
+    project, page, record = book.project, book.page(slug), book.record(slug)
     bundle = CacheBundleIn(merged(page, project.executed_notebook(slug)), str(page.path),
                            data={"execution_seconds": record.cell_seconds if record else 0.0})
     entry = cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
@@ -156,4 +166,4 @@ def ensure(project: Project, slug: str) -> None:
     """Have the cache hold this page's outputs, not those of another page with the same code."""
     handed = HANDED.get((project.cache, slug))
     if handed and _content(project, handed.hashkey) != handed.content:
-        _write(_open(project, 1), project, slug, handed.made_of)
+        _write(_open(project, 1), Snapshot(project), slug, handed.made_of)

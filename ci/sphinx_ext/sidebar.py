@@ -13,6 +13,7 @@ from html import escape
 from typing import Any
 
 from docutils import nodes
+from pydata_sphinx_theme.toctree import add_toctree_functions
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment.adapters.toctree import _resolve_toctree
@@ -96,5 +97,17 @@ def by_parts(app: Sphinx, pagename: str, templatename: str, context: dict[str, A
     context["generate_toctree_html"] = listed
 
 
+def take_over(app: Sphinx) -> None:
+    """Follow the theme's own function at once: its next one renders the list already."""
+    listeners = app.events.listeners["html-page-context"]
+    for place, listener in enumerate(listeners):
+        if listener.handler is add_toctree_functions:
+            def both(*args: Any) -> None:
+                add_toctree_functions(*args)
+                by_parts(*args)
+
+            listeners[place] = listener._replace(handler=both)
+
+
 def setup(app: Sphinx) -> None:
-    app.connect("html-page-context", by_parts, priority=900)
+    app.connect("builder-inited", take_over)  # the theme has been loaded by now
