@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 import webbrowser
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -202,9 +204,15 @@ def _check(project: Project, only: list[str] | None = None) -> None:
 @click.pass_context
 def book(ctx: click.Context) -> None:
     """Check the pairs, execute all pages, build the site, print its address."""
+    _load_for_site()
     ctx.invoke(pair, check=True)
     _run(ctx.obj)
     ctx.invoke(site)
+
+
+def _load_for_site() -> None:
+    """Load what the site build needs in the background, while pages run elsewhere."""
+    threading.Thread(target=import_module, args=("jupyter_book.sphinx",), daemon=True).start()
 
 
 @main.command(epilog=f"Example: {EXAMPLES['test']}",

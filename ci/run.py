@@ -267,7 +267,7 @@ class _Run:
         self.jobs, self.say = jobs, say
         self.commit = git_commit(project.root)
         self.running: list[_Running] = []
-        self.suspects: list[Page] = []
+        self.doubtful: list[tuple[Page, str]] = []  # failed, perhaps not by their own doing
         self.nursery: warm_starts.Nursery | None = None
         self.guardian: procs.Guardian | None = None
         self.began, self.warm_up = time.monotonic(), 0.0
@@ -284,15 +284,12 @@ class _Run:
                     plan.modules, {**os.environ, **self._shared_env(), **plan.env},
                     self.scratch / "nursery.log")
             self._all(pages, self.jobs)
-            # A change in the checkout while several pages ran, and perhaps an editor was open,
-            # has no certain author. Alone, the page does it again or it did not do it.
-            for page in self.suspects:
-                self.say(f"{page.slug:<28} again, alone: the checkout changed while it ran")
-                self._all([page], 1)
+            for page, why in self.doubtful:
+                self.say(f"{page.slug:<28} again, alone: {why}")
+                self._all([page], 1, alone=True)
 
-    def _all(self, pages: list[Page], jobs: int) -> None:
+    def _all(self, pages: list[Page], jobs: int, alone: bool = False) -> None:
         waiting = list(pages)
-        alone = jobs == 1 and len(pages) == 1 and pages[0] in self.suspects
         while waiting or self.running:
             while len(self.running) < jobs and (page := self._next(waiting)):
                 waiting.remove(page)
@@ -303,12 +300,20 @@ class _Run:
                     continue
                 self.running.remove(one)
                 outcome = self._ended(one, limit)
-                if outcome.suspect and not alone:
-                    self.suspects.append(one.page)
+                if (why := self._doubt(one, outcome)) and not alone:
+                    self.doubtful.append((one.page, why))
                     shutil.rmtree(Path(one.job.output).parent, ignore_errors=True)
                     continue
                 record = self._settle(one, outcome)
                 self.say(progress_line(record))
+
+    def _doubt(self, one: _Running, outcome: Outcome) -> str:
+        """Return why a failure may not be the page's own, '' when it is; alone, it shows."""
+        if outcome.suspect:  # another page, or an editor, may have changed the checkout
+            return "the checkout changed while it ran"
+        if outcome.error and one.warm and self.nursery and self.nursery.dead:
+            return "the parent of warm kernels ended while it ran"
+        return ""
 
     def _next(self, waiting: list[Page]) -> Page | None:
         """Return the page to start now: the longest, but no warm one before its parent is ready."""
@@ -482,10 +487,12 @@ def _outcome(one: _Running, limit: str) -> Outcome:
     try:
         return Outcome(**json.loads(Path(one.job.outcome).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        log = Path(one.job.output).with_name("log").read_text(encoding="utf-8", errors="replace")
-        last = (log.strip().splitlines() or ["nothing was logged"])[-1]
-        return Outcome(f"the worker {death(one.process.returncode)}: {last}", cell,
-                       max(0, cell - 1), 0.0)
+        error = f"the worker {death(one.process.returncode)}"
+        if (one.process.returncode or 0) > 0:  # it may have said why; killed, it could not
+            log = Path(one.job.output).with_name("log").read_text(encoding="utf-8",
+                                                                  errors="replace")
+            error += ": " + (log.strip().splitlines() or ["nothing was logged"])[-1]
+        return Outcome(error, cell, max(0, cell - 1), 0.0)
 
 
 @contextmanager

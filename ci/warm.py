@@ -239,6 +239,11 @@ class Nursery:
         """Whether it has imported everything; a fork would wait for it."""
         return self._ready or not self._said.empty()
 
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended, by its own doing or another's."""
+        return self.process.poll() is not None
+
     def fork(self, birth: Birth) -> Worker:
         """Fork a worker, waiting for the imports if need be.
 
@@ -256,7 +261,7 @@ class Nursery:
         return Worker(self, self._hear("pid"))
 
     def ended(self, pid: int) -> int | None:
-        if pid not in self._ends and self.process.poll() is not None:
+        if pid not in self._ends and self.dead:
             return -signal.SIGKILL  # its parent is gone, and it with it
         return self._ends.get(pid)
 

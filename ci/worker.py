@@ -295,7 +295,7 @@ def execute(job: Job) -> Outcome:
     if error and client and client.failure:
         error = client.failure
     if not error and done < len(code):
-        error = f"the kernel stopped after cell {done} of {len(code)}"
+        error = f"the kernel stopped after cell {done} of {len(code)} (sys.exit in it?)"
         current = max(done, 1)
     if not code:
         error = "the page has no code cell"

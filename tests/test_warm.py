@@ -257,6 +257,29 @@ def test_a_parent_that_dies_costs_time_only(tiny: Make, tmp_path: Path,
     assert any("the parent of warm kernels ended" in line for line in lines)
 
 
+def test_a_page_that_ends_the_parent_harms_no_other(tiny: Make) -> None:
+    """The other page is run again; only the one that did it can fail."""
+    kills = cell("""
+        import os
+        import signal
+        import time
+
+        import psutil
+
+        time.sleep(1)  # the other page is in the middle of its cell
+        if "nursery" in " ".join(psutil.Process(os.getppid()).parent().cmdline()):
+            os.kill(psutil.Process(os.getppid()).ppid(), signal.SIGKILL)
+            time.sleep(60)
+        """)
+    project = tiny({"kills": page("# K", kills),
+                    "beside": page("# B", cell("import time\n\ntime.sleep(4)"))})
+    lines: list[str] = []
+    report = run(project, jobs=2, warm=True, say=lines.append)
+    assert not report.failed, report.failed
+    assert sum("the parent of warm kernels ended while it ran" in line for line in lines) == 2
+    assert not any(record.warm for record in report.records)
+
+
 def test_what_the_parent_imports(tiny: Make) -> None:
     one = page("# One", cell("import os\nimport tensorflow as tf\nimport no_such_module"),
                "x", cell("from torch import nn\nfrom torch.utils.data import DataLoader"))
