@@ -41,6 +41,7 @@ from ci.project import write_atomic, write_json
 OURS = {".git", "_build", ".venv", "__pycache__", "node_modules", ".pytest_cache", ".mypy_cache",
         ".ruff_cache", ".ipynb_checkpoints"}
 MIB = 2**20
+SAVE = 2.0  # seconds between two copies of what has run, for a page that the run has to kill
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ class Client(PapermillNotebookClient):
         self.failure = ""  # why the page ended, where the exception does not know
         self._began = 0.0
         self._said = 0.0
+        self._saved = time.monotonic()
         self._checkout = state(Path(job.checkout))
         self.on_cell_execute = self._starts
         self.on_cell_executed = self._ended
@@ -157,6 +159,9 @@ class Client(PapermillNotebookClient):
         content = (execute_reply or {}).get("content", {})
         if any(part.get("source") == "ask_exit" for part in content.get("payload") or ()):
             raise PageError("the cell ended the kernel (sys.exit, exit or quit)")
+        if time.monotonic() - self._saved > SAVE:
+            write_atomic(Path(f"{self.job.output}.raw"), nbformat.writes(self.nb))
+            self._saved = time.monotonic()
         if changed := differences(self._checkout, Path(self.job.checkout)):
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise Outside(f"wrote outside its folder: {', '.join(changed[:3])}{more}")
@@ -265,12 +270,13 @@ def execute(job: Job) -> Outcome:
     """
     source = nbformat.read(job.notebook, as_version=4)
     error, suspect = "", False
-    raw = f"{job.output}.raw"
     os.chdir(job.folder)
     try:
         execute_notebook(
-            job.notebook, raw, engine_name="pages", progress_bar=False, log_output=False,
-            execution_timeout=int(job.cell_seconds), start_timeout=120, autosave_cell_every=1,
+            job.notebook, None, engine_name="pages", progress_bar=False, log_output=False,
+            execution_timeout=int(job.cell_seconds), start_timeout=120,
+            # It would write the whole notebook twice a cell, a tenth of the page's time.
+            request_save_on_cell_execute=False, autosave_cell_every=0,
             kernel_manager_class=IpcKernelManager, shutdown_kernel="immediate",
             store_history=True, job=job, numbers=code_numbers(source),
         )
@@ -283,8 +289,7 @@ def execute(job: Job) -> Outcome:
     except Exception as failure:  # any other end is the page's end too, and must be told
         error = f"{type(failure).__name__}: {first_line(str(failure))}"
     client = Engine.client
-    ran = nbformat.read(raw, as_version=4) if Path(raw).exists() else source
-    executed = clean(source, ran)
+    executed = clean(source, client.nb) if client else source
     code = [cell for cell in executed.cells if cell.cell_type == "code"]
     done = 0
     for number, cell in enumerate(code, start=1):
