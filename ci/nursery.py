@@ -24,6 +24,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+import nbformat
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
@@ -59,6 +60,7 @@ def serve() -> NoReturn:
             import_module(name)
         except Exception:  # the page that needs it will say so, in its own cell
             print(f"not preloaded: {name}", file=sys.stderr)
+    nbformat.validate(nbformat.v4.new_notebook())  # compiles its schema, once for all
     temporary = tempfile.gettempdir()  # a page has its own, and names made from it
     ForkedProvisioner.set_by_imports = {
         name: os.environ[name] for name in os.environ.keys() - before

@@ -157,8 +157,10 @@ class Client(PapermillNotebookClient):
     def _ended(self, cell: Any, cell_index: int, execute_reply: Any) -> None:
         self.seconds += time.monotonic() - self._began
         content = (execute_reply or {}).get("content", {})
-        if any(part.get("source") == "ask_exit" for part in content.get("payload") or ()):
-            raise PageError("the cell ended the kernel (sys.exit, exit or quit)")
+        leaves = any(part.get("source") == "ask_exit" for part in content.get("payload") or ())
+        # Papermill takes the first for a good end, and the second as a wish for later.
+        if content.get("ename") == "SystemExit" or leaves:
+            raise PageError("the cell ends the page (sys.exit, exit or quit)")
         if time.monotonic() - self._saved > SAVE:
             write_atomic(Path(f"{self.job.output}.raw"), nbformat.writes(self.nb))
             self._saved = time.monotonic()
@@ -300,7 +302,7 @@ def execute(job: Job) -> Outcome:
     if error and client and client.failure:
         error = client.failure
     if not error and done < len(code):
-        error = f"the kernel stopped after cell {done} of {len(code)} (sys.exit in it?)"
+        error = f"the kernel stopped after cell {done} of {len(code)}"
         current = max(done, 1)
     if not code:
         error = "the page has no code cell"

@@ -17,7 +17,6 @@ from ci.project import Project, load_yaml
 from ci.record import read_record
 from tests.conftest import ROOT, ci
 
-pytestmark = pytest.mark.xdist_group("book")
 PROJECT = Project(ROOT)
 SLUGS = notebook_slugs(PROJECT)
 TOPICS = [slug for slug in SLUGS if slug in load_topics(PROJECT)]

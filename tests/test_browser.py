@@ -13,7 +13,6 @@ from ci.pages import notebook_slugs, toc_files
 from ci.project import Project
 from tests.conftest import ROOT, chromium_path
 
-pytestmark = pytest.mark.xdist_group("book")
 PROJECT = Project(ROOT)
 NAMES = toc_files(PROJECT)
 # Without these the browser itself looks for its maker's servers.

@@ -26,7 +26,6 @@ def seen() -> dict[str, Row]:
     return {row.fault: row for row in injected.faults(say=quiet)}
 
 
-@pytest.mark.xdist_group("faults")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_ends_as_the_table_says(seen: dict[str, Row], fault: str) -> None:
     row = seen[fault]

@@ -104,8 +104,14 @@ def test_a_page_over_its_memory(faults: Project) -> None:
 
 def test_sys_exit_does_not_pass(faults: Project) -> None:
     found = failure(faults, "exits")
-    assert found.cell == 2, found
-    assert "never" not in found.error
+    assert found.cell == 2
+    assert found.error == "the cell ends the page (sys.exit, exit or quit)"
+
+
+def test_exit_does_not_pass(tiny: Make) -> None:
+    project = tiny({"one": page("# One", cell("exit()"))})
+    run(project, say=quiet)
+    assert failure(project, "one").error == "the cell ends the page (sys.exit, exit or quit)"
 
 
 def test_a_kernel_that_dies(faults: Project) -> None:
