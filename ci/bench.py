@@ -51,7 +51,7 @@ def quiet(line: str) -> None:
     """Take the place of print."""
 
 
-def bench(project: Project, rounds: int, sizes: list[int], copies: int,
+def bench(project: Project, rounds: int, sizes: list[int], copies: int, others: bool = True,
           say: Callable[[str], None] = print) -> None:
     """Measure everything and say the tables.
 
@@ -60,12 +60,13 @@ def bench(project: Project, rounds: int, sizes: list[int], copies: int,
         rounds: how often each way is measured.
         sizes: the numbers of pages of the synthetic books.
         copies: how many times the book's pages are taken, to see a longer book.
+        others: measure the other tools too; else only our own ways.
         say: takes the lines.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         if rounds:
             copy = _copy(project, Path(folder) / "book", copies)
-            for line in _compared(copy, rounds):
+            for line in _compared(copy, rounds, others):
                 say(line)
             say("")
             for line in _edits(copy):
@@ -83,7 +84,10 @@ def _copy(project: Project, folder: Path, copies: int) -> Project:
     toc = (folder / "_toc.yml").read_text(encoding="utf-8")
     for slug in notebook_slugs(copy):
         for number in range(2, copies + 1):
-            shutil.copyfile(copy.text(slug), copy.text(f"{slug}-{number}"))
+            # Names of figures are addresses: no two pages may have the same.
+            text = copy.text(slug).read_text(encoding="utf-8")
+            copy.text(f"{slug}-{number}").write_text(
+                text.replace(f"fig-{slug}", f"fig-{slug}-{number}"), encoding="utf-8")
         more = "".join(f"      - file: {slug}-{n}\n" for n in range(2, copies + 1))
         toc = toc.replace(f"- file: {slug}\n", f"- file: {slug}\n{more}")
     (folder / "_toc.yml").write_text(toc, encoding="utf-8")
@@ -93,7 +97,7 @@ def _copy(project: Project, folder: Path, copies: int) -> Project:
 
 # ------------------------------------------------------------------ beside the others
 
-def _compared(project: Project, rounds: int) -> Iterator[str]:
+def _compared(project: Project, rounds: int, others: bool) -> Iterator[str]:
     cores = os.cpu_count() or 1
     warm_runs: list[Report] = []
     pages = notebook_slugs(project)
@@ -128,7 +132,9 @@ def _compared(project: Project, rounds: int) -> Iterator[str]:
     ways: dict[str, Callable[[], None]] = {
         "warm": lambda: ours(True), "site": our_site, "cold": lambda: ours(False),
         "jupyter-book build": jupyter_book, "papermill": papermill, "nbmake": nbmake}
-    if not find_spec("nbmake"):
+    if not others:
+        ways = {name: ways[name] for name in ("warm", "site", "cold")}
+    elif not find_spec("nbmake"):
         del ways["nbmake"]
         yield "nbmake is not installed and is left out: pip install nbmake"
     timings = {name: Timing(name) for name in ways}
@@ -152,14 +158,14 @@ def _compared(project: Project, rounds: int) -> Iterator[str]:
         yield f"{row.name:<34}{median(row.seconds):>9.1f}  {_spread(row.seconds, 1)}"
     yield ""
     yield f"{'ratio':<34}{'median':>9}  spread"
-    for above, below, name in (
-            (warm, limits, "warm / limit"), (warm, timings["cold"].seconds, "warm / cold"),
-            (warm, timings["jupyter-book build"].seconds, "warm / jupyter-book build"),
-            (both, timings["jupyter-book build"].seconds, "warm + site / jupyter-book build"),
-            (warm, timings["papermill"].seconds, "warm / papermill"),
-            *([(warm, timings["nbmake"].seconds, "warm / nbmake")] if "nbmake" in timings else [])):
-        ratios = [a / b for a, b in zip(above, below, strict=True)]
-        yield f"{name:<34}{median(ratios):>9.2f}  {_spread(ratios, 2)}"
+    seconds = {name: timing.seconds for name, timing in timings.items()}
+    seconds.update({"limit": limits, "warm + site": both})
+    for name in ("warm / limit", "warm / cold", "warm / jupyter-book build",
+                 "warm + site / jupyter-book build", "warm / papermill", "warm / nbmake"):
+        above, below = name.split(" / ")
+        if below in seconds:
+            ratios = [a / b for a, b in zip(seconds[above], seconds[below], strict=True)]
+            yield f"{name:<34}{median(ratios):>9.2f}  {_spread(ratios, 2)}"
     yield ""
     yield "where the warm run's time above the limit goes, in seconds of its wall time (medians)"
     outside = [sum(r.seconds - r.cell_seconds for r in report.records) / cores

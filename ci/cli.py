@@ -333,12 +333,13 @@ class Sizes(click.ParamType[list[int]]):
               help="Pages of the synthetic books; '' for none.")
 @click.option("--copies", type=click.IntRange(1), default=1, show_default=True,
               help="Take every page of the book so often, to see a longer book.")
+@click.option("--ours", is_flag=True, help="Leave the other tools out.")
 @click.pass_obj
-def bench(project: Project, rounds: int, sizes: list[int], copies: int) -> None:
+def bench(project: Project, rounds: int, sizes: list[int], copies: int, ours: bool) -> None:
     """Measure the line beside jupyter-book, papermill, nbmake, and the machine's limit."""
     from ci import bench as benches  # a page must never wait for what only measures
 
-    benches.bench(project, rounds, sizes, copies, click.echo)
+    benches.bench(project, rounds, sizes, copies, not ours, click.echo)
 
 
 @main.command(epilog=f"Example: {EXAMPLES['clean']}")

@@ -7,6 +7,7 @@ of processes is that of a cold run: a worker for each page, and the page's kerne
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import gc
 import json
@@ -252,6 +253,13 @@ class ForkedProvisioner(LocalProvisioner):
 
     waiting: tuple[int, int] | None = None  # the process, and where to write its command line
     set_by_imports: ClassVar[dict[str, str]] = {}  # what libraries put into the environment
+    forked: _Forked | None = None
+
+    async def wait(self) -> int | None:
+        """Wait for the kernel to end; the base class looks every 0.1 s, which each page waits."""
+        while self.forked and self.forked.poll() is None:
+            await asyncio.sleep(0.002)
+        return await super().wait()
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Start the kernel; see the base class."""
@@ -268,7 +276,7 @@ class ForkedProvisioner(LocalProvisioner):
                  "arguments": cmd[cmd.index("ipykernel_launcher") + 1:]}
         with os.fdopen(write, "wb") as pipe:
             pipe.write(json.dumps(order).encode())
-        self.process = _Forked(pid)  # type: ignore[assignment]
+        self.process = self.forked = _Forked(pid)  # type: ignore[assignment]
         self.pid = self.pgid = pid
         self.cwd = kwargs.get("cwd", Path.cwd())
         return self.connection_info

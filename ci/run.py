@@ -236,8 +236,10 @@ class _Running:
     job: Job
     mark: str
     warm: bool
+    held: bool  # its kernel is up, or will be, and waits for a core
     started: datetime
     began: float
+    seconds: float = 0.0
     peak_mib: float = 0.0
     weighed: float = 0.0
 
@@ -245,6 +247,8 @@ class _Running:
         """Return None while the page runs, '' when it ended itself, or the limit it passed."""
         if self.process.poll() is not None:
             return ""
+        if self.held:
+            return None
         now = time.monotonic()
         most = procs.memory_mib(self.process.pid, exact=False)
         due = now - self.weighed > WEIGH and most > self.peak_mib
@@ -256,6 +260,11 @@ class _Running:
         if now - self.began > limits.page_seconds:
             return f"more than {limits.page_seconds:.0f} s for the page"
         return None
+
+    def go(self) -> None:
+        """Let a held page run."""
+        self.held, self.started, self.began = False, datetime.now(UTC), time.monotonic()
+        Path(self.job.go).touch()
 
 
 class _Run:
@@ -290,22 +299,41 @@ class _Run:
 
     def _all(self, pages: list[Page], jobs: int, alone: bool = False) -> None:
         waiting = list(pages)
-        while waiting or self.running:
-            while len(self.running) < jobs and (page := self._next(waiting)):
-                waiting.remove(page)
-                self.running.append(self._start(page))
-            self._wait()
-            for one in list(self.running):
-                if (limit := one.look(self.limits)) is None:
-                    continue
-                self.running.remove(one)
+        ended: list[tuple[_Running, str]] = []
+        while waiting or self.running or ended:
+            self._fill(waiting, jobs)
+            # Only now, with the next ones under way.
+            while ended:
+                one, limit = ended.pop()
                 outcome = self._ended(one, limit)
                 if (why := self._doubt(one, outcome)) and not alone:
                     self.doubtful.append((one.page, why))
                     shutil.rmtree(Path(one.job.output).parent, ignore_errors=True)
-                    continue
-                record = self._settle(one, outcome)
-                self.say(progress_line(record))
+                else:
+                    self.say(progress_line(self._settle(one, outcome)))
+            if self.running or waiting:
+                self._wait()
+            for one in list(self.running):
+                if (passed := one.look(self.limits)) is not None:
+                    self.running.remove(one)
+                    one.seconds = time.monotonic() - one.began
+                    ended.append((one, passed))
+
+    def _fill(self, waiting: list[Page], jobs: int) -> None:
+        """Start pages while there is a core for them, and get one more ready."""
+        while sum(not one.held for one in self.running) < jobs:
+            if held := next((one for one in self.running if one.held), None):
+                held.go()
+            elif page := self._next(waiting):
+                waiting.remove(page)
+                self.running.append(self._start(page))
+            else:
+                break
+        # The next page's kernel gets ready while others wait for something.
+        if self.nursery and self.nursery.ready and len(self.running) == jobs and \
+                (page := self._next(waiting)) and page.slug not in self.cold:
+            waiting.remove(page)
+            self.running.append(self._start(page, held=True))
 
     def _doubt(self, one: _Running, outcome: Outcome) -> str:
         """Return why a failure may not be the page's own, '' when it is; alone, it shows."""
@@ -354,7 +382,7 @@ class _Run:
             **dict.fromkeys(limits, threads),
         }
 
-    def _start(self, page: Page) -> _Running:
+    def _start(self, page: Page, held: bool = False) -> _Running:
         # Short names: the kernel's sockets lie in here and a socket's path has room for 107 bytes.
         place = Path(tempfile.mkdtemp(dir=self.scratch, prefix=""))
         for name in ("work", "run", "ipy", "tmp"):
@@ -363,6 +391,7 @@ class _Run:
             notebook=str(self.project.notebook(page.slug)), output=str(place / "out.ipynb"),
             folder=str(place / "work"), progress=str(place / "cell"),
             outcome=str(place / "outcome.json"), checkout=str(self.project.root),
+            go=str(place / "go") if held else "",
             cell_seconds=self.limits.cell_seconds, output_mib=self.limits.output_mib,
         )
         mark = procs.new_mark()
@@ -380,7 +409,7 @@ class _Run:
                 self.nursery.close()
                 self.nursery = None
         warm = process is not None
-        return _Running(page, process or self._cold(place, job, env), job, mark, warm,
+        return _Running(page, process or self._cold(place, job, env), job, mark, warm, held,
                         datetime.now(UTC), time.monotonic())
 
     @staticmethod
@@ -397,7 +426,6 @@ class _Run:
 
     def _ended(self, one: _Running, limit: str) -> Outcome:
         """End what the page left behind, and return how it went."""
-        self.seconds = time.monotonic() - one.began
         procs.end_page(one.mark, one.process.pid)
         one.process.wait()
         procs.end_strangers(self._family())
@@ -440,8 +468,9 @@ class _Run:
             (project.failed / f"{page.slug}.ipynb").unlink(missing_ok=True)
         record = Record(
             page=page.slug, status="failed" if failure else "ok", key=page_key(page, machine),
-            started=one.started.isoformat(timespec="seconds"), seconds=round(self.seconds, 2),
-            cell_seconds=round(outcome.cell_seconds, 2), peak_mib=round(one.peak_mib, 1),
+            started=one.started.isoformat(timespec="seconds"), seconds=round(one.seconds, 2),
+            cell_seconds=round(outcome.cell_seconds, 2),
+            peak_mib=round(max(one.peak_mib, outcome.peak_mib), 1),
             cells=outcome.cells, device=machine.device, python=machine.python,
             platform=machine.platform, versions=versions(), requirements=machine.requirements,
             commit=self.commit, claims=count_verdicts(page), notebook=notebook, warm=one.warm,

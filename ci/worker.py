@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import sys
 import time
 import uuid
@@ -54,6 +55,7 @@ class Job:
     progress: str  # the cell that runs now
     outcome: str  # how it ended
     checkout: str  # where the page must not write
+    go: str  # the first cell waits until this file is there; '' to start at once
     cell_seconds: float
     output_mib: float
 
@@ -63,6 +65,7 @@ class Outcome:
     """How a page ended: ``error`` is '' when every cell ran. ``cell`` is a code cell's number.
 
     ``suspect`` says that the checkout changed while the page ran, perhaps by another's hand.
+    ``peak_mib`` is the most that one process of the page took.
     """
 
     error: str
@@ -70,6 +73,7 @@ class Outcome:
     cells: int
     cell_seconds: float
     suspect: bool = False
+    peak_mib: float = 0.0
 
 
 class QuickClient(AsyncKernelClient):
@@ -148,6 +152,12 @@ class Client(PapermillNotebookClient):
         self._checkout = state(Path(job.checkout))
         self.on_cell_execute = self._starts
         self.on_cell_executed = self._ended
+
+    def papermill_execute_cells(self) -> None:
+        """Run the cells, once the kernel is up and the run says so; see the base class."""
+        while self.job.go and not Path(self.job.go).exists():
+            time.sleep(0.005)
+        super().papermill_execute_cells()
 
     def _starts(self, cell: Any, cell_index: int) -> None:
         self.cell = self.numbers[cell_index]
@@ -307,8 +317,10 @@ def execute(job: Job) -> Outcome:
     if not code:
         error = "the page has no code cell"
     write_atomic(Path(job.output), nbformat.writes(executed) + "\n")
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return Outcome(error, current if error else len(code), done,
-                   round(client.seconds, 3) if client else 0.0, suspect)
+                   round(client.seconds, 3) if client else 0.0, suspect,
+                   peak / (MIB if sys.platform == "darwin" else 1024))
 
 
 def clean(source: nbformat.NotebookNode, ran: nbformat.NotebookNode) -> nbformat.NotebookNode:
