@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import psutil
@@ -16,7 +17,7 @@ import pytest
 from ci import record as records
 from ci.pair import pair
 from ci.project import BookError, Project
-from ci.record import Machine, is_current, page_key, read_record
+from ci.record import Machine, doubts, is_current, page_key, read_record
 from ci.run import Limits, Report, report_lines, run
 from tests.conftest import ROOT, Make, cell, ci, make_tiny, page, parsed, quiet
 
@@ -50,6 +51,14 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Project:
     }
     project = make_tiny(tmp_path_factory.mktemp("faults"), pages)
     run(project, jobs=2, limits=Limits(5, 14, 500), say=quiet)
+    return project
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Return a project whose one page has been run."""
+    project = make_tiny(tmp_path_factory.mktemp("ran"), {"one": GOOD})
+    run(project, say=quiet)
     return project
 
 
@@ -267,3 +276,40 @@ def test_the_report_names_verdicts() -> None:
     assert "2 holds, 1 wrong" in text and "1 ok, 0 failed; 1 executed" in text
 
 
+
+
+@pytest.mark.parametrize(("changes", "why"), [
+    ({}, ""),
+    ({"commit": ""}, "does not say its commit"),
+    ({"device": "", "python": ""}, "does not say its python, device"),
+    ({"device": "another"}, "has changed since"),  # the key speaks of the device that made it
+    ({"requirements": "0" * 64}, "with other versions"),
+    ({"cells": 1}, "1 cells that ran, and 2 code cells"),
+    ({"cells": 0}, "0 cells that ran, and 2 code cells"),
+    ({"key": "0" * 64}, "has changed since"),
+    ({"notebook": "0" * 64}, "its record does not know"),
+    ({"status": "failed"}, "failed in its last run"),
+    ({"format": 1}, "has not been run"),
+])
+def test_what_a_record_must_say_before_its_outputs_are_shown(
+        ran: Project, changes: dict[str, Any], why: str) -> None:
+    path = ran.record("one")
+    whole = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(json.dumps({**json.loads(whole), **changes}), encoding="utf-8")
+        said = doubts(ran, parsed(GOOD), read_record(ran, "one"))
+        assert why in said if why else said == ""
+    finally:
+        path.write_text(whole, encoding="utf-8")
+
+
+def test_outputs_of_another_device_are_shown_but_do_not_count_as_this_machines(
+        ran: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "detect_device", lambda: "Some GPU")
+    assert doubts(ran, parsed(GOOD), read_record(ran, "one")) == ""
+    assert not is_current(ran, parsed(GOOD), Machine.here(ran))
+    ran.executed_notebook("one").rename(ran.executed_notebook("away"))
+    assert "has lost its executed notebook" in doubts(ran, parsed(GOOD), read_record(ran, "one"))
+    ran.executed_notebook("away").rename(ran.executed_notebook("one"))
+    assert "has changed" in doubts(ran, parsed(GOOD.replace("hello", "bye")),
+                                   read_record(ran, "one"))
