@@ -136,6 +136,21 @@ def test_nothing_changed_builds_nothing(book: Project) -> None:
     assert (book.html / "one.html").stat().st_mtime_ns == before
 
 
+def test_a_new_run_that_no_page_shows_leaves_the_site_whole(tiny: Make) -> None:
+    """Other records, the same outputs, and no status page: nothing is read, all files are there."""
+    project = tiny({"one": TWO.replace("# Two", "# One")})
+    run(project, say=quiet)
+    site(project, quiet)
+    before = {path.relative_to(project.html): path.read_bytes()
+              for path in project.html.rglob("*") if path.is_file()}
+    run(project, force=True, say=quiet)
+    lines: list[str] = []
+    site(project, lines.append)
+    assert lines != ["site: unchanged"] and "0 read" in lines[0]
+    assert {path.relative_to(project.html): path.read_bytes()
+            for path in project.html.rglob("*") if path.is_file()} == before
+
+
 def plain_build(project: Project) -> str:
     """Run `jupyter-book build book/` as a person would, and return what it says."""
     start = "from jupyter_book.cli.main import main; main()"

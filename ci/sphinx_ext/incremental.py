@@ -120,7 +120,8 @@ def rewritten(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:
     for name in set(app.book_read) & env.found_docs:  # type: ignore[attr-defined]
         seen["includes"][name] = _includes(env, name)
     if seen["shared"] == now:
-        return []
+        # With no page to write Sphinx would leave out the static files, which are always made anew.
+        return [] if app.book_read else [env.config.root_doc]  # type: ignore[attr-defined]
     seen["shared"] = now
     return sorted(env.found_docs)
 
