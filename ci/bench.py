@@ -69,7 +69,7 @@ def bench(project: Project, rounds: int, sizes: list[int], copies: int, others: 
             for line in _compared(copy, rounds, others):
                 say(line)
             say("")
-            for line in _edits(copy):
+            for line in _edits(copy, rounds):
                 say(line)
         if sizes:
             say("")
@@ -173,9 +173,9 @@ def _compared(project: Project, rounds: int, others: bool) -> Iterator[str]:
     started = [report.warm_up for report in warm_runs]
     rest = [report.seconds - limit - out - start for report, limit, out, start
             in zip(warm_runs, limits, outside, started, strict=True)]
-    for name, values in (("imports of the parent, nothing runs", started),
-                         ("pages outside their cells, / cores", outside),
-                         ("one core idle at the end, the rest", rest)):
+    for name, values in (("imports of the parent, all wait", started),
+                         ("pages outside cells, / cores", outside),
+                         ("one core idle at the end, rest", rest)):
         yield f"{name:<34}{median(values):>9.1f}  {_spread(values, 1)}"
 
 
@@ -194,7 +194,7 @@ def _spread(values: list[float], digits: int) -> str:
 
 # ------------------------------------------------------------------ one edit
 
-def _edits(project: Project) -> Iterator[str]:
+def _edits(project: Project, rounds: int) -> Iterator[str]:
     """Time the whole command after one edit of the shortest page."""
     _ci(project, "book")
     records = {slug: json.loads(project.record(slug).read_text(encoding="utf-8"))
@@ -202,12 +202,12 @@ def _edits(project: Project) -> Iterator[str]:
     slug = min(records, key=lambda one: float(records[one]["cell_seconds"]))
     text = project.text(slug).read_text(encoding="utf-8")
     first = read_page(project.text(slug)).code[0].source.splitlines()[0]
-    yield f"one edit of {slug}, then `python -m ci book`, three times"
+    yield f"one edit of {slug}, then `python -m ci book`, {rounds} times each"
     for name, old, new in (("nothing", "", ""), ("prose", "\n## Short answer\n",
                                                  "\n## Short answer\n\nEdited, {}.\n"),
                            ("code", f"\n{first}\n", f"\n{first}  # edited {{}}\n")):
         totals, cells = [], []
-        for number in range(3):
+        for number in range(rounds):
             edited = text.replace(old, new.format(number), 1) if old else text
             project.text(slug).write_text(edited, encoding="utf-8")
             pair(project)

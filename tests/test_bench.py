@@ -27,8 +27,8 @@ def test_a_bench_of_a_tiny_book(tiny: Make) -> None:
     limit, warm = float(told["limit (cells / cores)"][0]), float(told["warm"][0])
     assert limit >= 2 and warm >= limit
     parts = sum(float(told[name][0]) for name in (
-        "imports of the parent, nothing runs", "pages outside their cells, / cores",
-        "one core idle at the end, the rest"))
+        "imports of the parent, all wait", "pages outside cells, / cores",
+        "one core idle at the end, rest"))
     assert warm == pytest.approx(limit + parts, abs=0.5)
     assert {"warm / limit", "warm / cold"} <= told.keys() and "warm / papermill" not in told
     for name in ("nothing", "prose", "code"):
