@@ -22,6 +22,8 @@ from pathlib import Path
 
 import psutil
 
+from ci.project import remove_partial
+
 MARK = "PROOF_BY_RUNNING_PAGE"
 LINUX = sys.platform == "linux"
 takes_in = False  # whether this process has called take_in_orphans
@@ -156,14 +158,15 @@ class Guardian:
     Args:
         owner: the process that runs the pages; its marks start with its number.
         folder: the run's own folder, removed with it.
+        build: where its outputs go; half-written files there are removed.
     """
 
-    def __init__(self, owner: int, folder: Path) -> None:
+    def __init__(self, owner: int, folder: Path, build: Path) -> None:
         package = Path(__file__).resolve().parent.parent
         start = (f"import sys; sys.path.insert(0, {str(package)!r}); "
                  "from ci.procs import guard; guard(*sys.argv[1:])")
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", start, f"{owner:08d}", str(folder)],
+            [sys.executable, "-P", "-c", start, f"{owner:08d}", str(folder), str(build)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True, cwd="/")
 
@@ -173,11 +176,12 @@ class Guardian:
             self.process.communicate(b"done", timeout=10)
 
 
-def guard(start: str, folder: str) -> None:
+def guard(start: str, folder: str, build: str) -> None:
     """Wait for the run's word; when it breaks off without one, end all that it started."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the run's to handle
     if sys.stdin.buffer.read() != b"done":
         sweep(start, Path(folder))
+        remove_partial(Path(build))
 
 
 def sweep(start: str, folder: Path) -> None:

@@ -19,6 +19,8 @@ from filelock import FileLock, Timeout
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
+PARTIAL = ".partial"  # ends the name of a file that is being written
+
 
 class BookError(click.ClickException):
     """A mistake of input: one line that names the file, the place and the way out.
@@ -133,7 +135,7 @@ def write_atomic(path: Path, data: str | bytes) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     raw = data.encode("utf-8") if isinstance(data, str) else data
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(raw)
@@ -142,6 +144,12 @@ def write_atomic(path: Path, data: str | bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what writers that were killed have left half-written below a folder's own folders."""
+    for path in [*folder.glob(f".*{PARTIAL}"), *folder.glob(f"*/.*{PARTIAL}")]:
+        path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, data: Any) -> None:

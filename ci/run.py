@@ -30,7 +30,16 @@ from ci import procs
 from ci import warm as warm_starts
 from ci.nursery import Birth
 from ci.pages import Page, count_verdicts, notebook_slugs, read_page
-from ci.project import BookError, Project, digest, git_commit, locked, write_atomic, write_json
+from ci.project import (
+    BookError,
+    Project,
+    digest,
+    git_commit,
+    locked,
+    remove_partial,
+    write_atomic,
+    write_json,
+)
 from ci.record import (
     Failure,
     Machine,
@@ -106,6 +115,7 @@ def run(
     limits = limits or Limits()
     with locked(project, say):
         began, cpu = time.monotonic(), _cpu_seconds()
+        remove_partial(project.build)
         machine = Machine.here(project)
         pages = _pages(project, only)
         todo = [p for p in pages if force or not is_current(project, p, machine)]
@@ -285,7 +295,7 @@ class _Run:
     def execute(self, pages: list[Page], warm: bool) -> None:
         """Run the pages, and clean up however that ends."""
         with _scratch() as self.scratch, self._ended_cleanly():
-            self.guardian = procs.Guardian(os.getpid(), self.scratch)
+            self.guardian = procs.Guardian(os.getpid(), self.scratch, self.project.build)
             if warm:
                 plan = warm_starts.plan(self.project, pages)
                 self.cold = plan.cold

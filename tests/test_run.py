@@ -16,7 +16,7 @@ import pytest
 
 from ci import record as records
 from ci.pair import pair
-from ci.project import BookError, Project
+from ci.project import PARTIAL, BookError, Project
 from ci.record import Machine, doubts, is_current, page_key, read_record
 from ci.run import Limits, Report, report_lines, run
 from tests.conftest import ROOT, Make, cell, ci, make_tiny, page, parsed, quiet
@@ -244,6 +244,13 @@ def test_a_page_cannot_import_this_package(tiny: Make) -> None:
     assert notebook.cells[1].outputs[0].text == "alone\n"
 
 
+def started_for_a_page(process: psutil.Process) -> bool:
+    try:
+        return "JUPYTER_RUNTIME_DIR" in process.environ()
+    except psutil.Error:
+        return False
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_nothing(tiny: Make, number: signal.Signals) -> None:
     project = tiny({"one": page("# One", cell("import time\n\ntime.sleep(300)"))})
@@ -251,14 +258,14 @@ def test_an_interrupted_run_leaves_nothing(tiny: Make, number: signal.Signals) -
         [sys.executable, "-m", "ci", "--root", str(project.root), "run"], cwd=ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     kernels: list[psutil.Process] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not kernels and time.monotonic() < deadline:
         time.sleep(0.1)
         kernels = [p for p in psutil.Process(process.pid).children(recursive=True)
-                   if p.environ().get("JUPYTER_RUNTIME_DIR")]
+                   if started_for_a_page(p)]
     assert kernels
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=300)
     assert process.returncode != 0
     assert not project.record("one").exists()
     assert not project.executed_notebook("one").exists()
@@ -276,6 +283,13 @@ def test_the_report_names_verdicts() -> None:
     assert "2 holds, 1 wrong" in text and "1 ok, 0 failed; 1 executed" in text
 
 
+
+
+def test_a_run_removes_what_a_killed_one_left_half_written(ran: Project) -> None:
+    for folder in (ran.records, ran.executed, ran.build):
+        (folder / f".one.json.abc{PARTIAL}").write_text("{ cut")
+    run(ran, say=quiet)
+    assert not list(ran.build.rglob(f"*{PARTIAL}"))
 
 
 @pytest.mark.parametrize(("changes", "why"), [
