@@ -5,7 +5,7 @@ READY := .venv/.ready
 PAGE ?= init-schemes
 
 .DEFAULT_GOAL := help
-.PHONY: help book test pair run merge repeat site check serve page new faults bench clean lock
+.PHONY: help book test pair run merge repeat site check serve zip course page audit new faults bench clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,8 +37,17 @@ check: $(READY) ## the pages' grammar, links, claims and the settings
 serve: $(READY) ## serve the site locally, rebuilt on each save
 	$(PY) -m ci serve $(ARGS)
 
+zip: $(READY) ## the site in one archive, to be read without a network
+	$(PY) -m ci zip
+
+course: $(READY) ## all notebooks in two archives, without and with the solutions
+	$(PY) -m ci course
+
 page: $(READY) ## one page alone, to the browser (PAGE=init-schemes)
 	$(PY) -m ci page $(PAGE) $(ARGS)
+
+audit: $(READY) ## measure the built site: bytes, access, Lighthouse (ARGS="--no-lighthouse")
+	$(PY) -m ci audit $(ARGS)
 
 new: $(READY) ## a new page from the style guide (PAGE=nn-module)
 	$(PY) -m ci new $(PAGE)

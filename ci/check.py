@@ -39,6 +39,7 @@ from ci.pages import (
 )
 from ci.pair import normal_form, pair
 from ci.project import BookError, Project, load_yaml
+from ci.renamed import renamed_problems
 from ci.shard import line_of, load_seconds
 
 SECTIONS = (
@@ -113,7 +114,7 @@ def check(project: Project, only: list[str] | None = None) -> list[Finding]:
                   for p in sorted(problems, key=lambda p: p.line)]
     if only is None:
         for rule in (check_toc, check_config, check_figures, check_pairs, check_readme,
-                     check_requirements, check_seconds):
+                     check_renamed, check_requirements, check_seconds):
             try:
                 found += rule(project, slugs)
             except BookError as error:
@@ -574,6 +575,12 @@ def check_readme(project: Project, slugs: list[str]) -> list[Finding]:
             found.append(Finding("README.md", 1, f"no row for {slug} in the table of pages",
                                  f"Add: {row} ... |"))
     return found
+
+
+def check_renamed(project: Project, slugs: list[str]) -> list[Finding]:
+    """Old names of pages lead to pages that exist, and are no longer in use."""
+    return [Finding("book/_data/renamed.yml", *problem)
+            for problem in renamed_problems(project, slugs)]
 
 
 def check_seconds(project: Project, slugs: list[str]) -> list[Finding]:

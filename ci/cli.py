@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import threading
 import webbrowser
-from importlib import import_module
 from pathlib import Path
 
 import click
 
+from ci import archive as archives
 from ci import check as checks
 from ci import faults as injected
 from ci import lock as locks
@@ -20,6 +19,7 @@ from ci import new as pages_new
 from ci import pair as pairs
 from ci import repeat as repeats
 from ci import run as runs
+from ci import serve as serving
 from ci import shard as shards
 from ci import site as sites
 from ci.project import BookError, Project, locked
@@ -36,6 +36,9 @@ EXAMPLES = {
     "test": "python -m ci test -k pair",
     "page": "python -m ci page init-schemes",
     "serve": "python -m ci serve --port 8000",
+    "zip": "python -m ci zip",
+    "course": "python -m ci course",
+    "audit": "python -m ci audit --runs 1",
     "new": "python -m ci new nn-module",
     "faults": "python -m ci faults --only 'disk full'",
     "bench": "python -m ci bench --rounds 3 --sizes 30,100",
@@ -204,15 +207,10 @@ def _check(project: Project, only: list[str] | None = None) -> None:
 @click.pass_context
 def book(ctx: click.Context) -> None:
     """Check the pairs, execute all pages, build the site, print its address."""
-    _load_for_site()
+    sites.load()
     ctx.invoke(pair, check=True)
     _run(ctx.obj)
     ctx.invoke(site)
-
-
-def _load_for_site() -> None:
-    """Load what the site build needs in the background, while pages run elsewhere."""
-    threading.Thread(target=import_module, args=("jupyter_book.sphinx",), daemon=True).start()
 
 
 @main.command(epilog=f"Example: {EXAMPLES['test']}",
@@ -258,27 +256,39 @@ def page(ctx: click.Context, page: str, no_browser: bool) -> None:
 @click.pass_obj
 def serve(project: Project, port: int, host: str) -> None:
     """Serve the site locally; on each save, pair, run what changed, rebuild, reload."""
-    from livereload import Server  # a web server is wanted by this verb only
+    serving.serve(project, port, host, click.echo)
 
-    def rebuild() -> None:
-        try:
-            pairs.pair(project)
-            report = runs.run(project, say=click.echo)
-            if report.failed:
-                for line in runs.report_lines(report):
-                    click.echo(line)
-            else:
-                sites.site(project, click.echo)
-        except BookError as error:
-            error.show()  # the old site stays; the next save tries again
 
-    rebuild()
-    server = Server()
-    for watched in ("book/*.md", "book/_data/*.yml", "_config.yml", "_toc.yml",
-                    "ci/sphinx_ext/*.py", "ci/sphinx_ext/static/*"):
-        server.watch(str(project.root / watched), rebuild)
-    click.echo(f"serving http://{host}:{port}/index.html, until Ctrl-C")
-    server.serve(port=port, host=host, root=str(project.html))
+@main.command("zip", epilog=f"Example: {EXAMPLES['zip']}")
+@click.pass_obj
+def zip_(project: Project) -> None:
+    """Put the site into one archive to be read without a network, its checksum beside it."""
+    click.echo(_made(project, archives.zip_site(project, click.echo)))
+
+
+@main.command(epilog=f"Example: {EXAMPLES['course']}")
+@click.pass_obj
+def course(project: Project) -> None:
+    """Put all notebooks into two archives for a course, without and with the solutions."""
+    for path in archives.course(project, click.echo):
+        click.echo(_made(project, path))
+
+
+def _made(project: Project, path: Path) -> str:
+    return f"{project.relative(path)}: {path.stat().st_size / 1e6:.1f} MB"
+
+
+@main.command(epilog=f"Example: {EXAMPLES['audit']}")
+@click.option("--runs", type=click.IntRange(1), default=3, show_default=True,
+              help="Lighthouse's runs of each page; the middle grade counts.")
+@click.option("--lighthouse/--no-lighthouse", default=True, help="Leave the grades out.")
+@click.pass_obj
+def audit(project: Project, runs: int, lighthouse: bool) -> None:
+    """Measure the built site: bytes, requests, layout shift, axe in both themes, Lighthouse."""
+    from ci import audit as audits  # a browser is wanted by this verb only
+
+    if audits.audit(project, runs, lighthouse, click.echo):
+        raise click.exceptions.Exit(1)
 
 
 @main.command(epilog=f"Example: {EXAMPLES['new']}")

@@ -44,7 +44,7 @@ def check_imports(project: Project, pages: list[Page]) -> dict[str, list[Problem
     Raises:
         BookError: an import of a page ends the interpreter, or never comes back.
     """
-    found = {page.slug: list(problems) for page, problems in _undefined(pages)}
+    found = {page.slug: list(problems) for page, problems in undefined(pages)}
     uses = [(page.slug, use) for page in pages for use in read_uses(page)]
     memory = Memory(project)
     # The bare import of the package answers nearly all, and for every page alike.
@@ -66,7 +66,7 @@ def check_imports(project: Project, pages: list[Page]) -> dict[str, list[Problem
 
 # ------------------------------------------------------------------ names that nothing defines
 
-def _undefined(pages: list[Page]) -> Iterator[tuple[Page, Iterator[Problem]]]:
+def undefined(pages: list[Page]) -> Iterator[tuple[Page, Iterator[Problem]]]:
     """Yield each page with its undefined names, as ruff finds them in one call for all pages."""
     with tempfile.TemporaryDirectory() as folder:
         for page in pages:

@@ -374,6 +374,15 @@ def parse(source: str) -> ast.Module | None:
         return None
 
 
+def top_modules(page: Page) -> set[str]:
+    """Return the top packages that the page's cells import, anywhere in them."""
+    return {
+        name.partition(".")[0]
+        for cell in page.code for node in ast.walk(parse(cell.source) or ast.Module([], []))
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else
+                     [node.module or ""] if isinstance(node, ast.ImportFrom) else [])}
+
+
 def strings(source: str) -> set[str]:
     """Return the string literals of a cell."""
     tree = parse(source)

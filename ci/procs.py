@@ -158,15 +158,16 @@ class Guardian:
     Args:
         owner: the process that runs the pages; its marks start with its number.
         folder: the run's own folder, removed with it.
-        build: where its outputs go; half-written files there are removed.
+        build: where its outputs go, if it writes any; half-written files there are removed.
     """
 
-    def __init__(self, owner: int, folder: Path, build: Path) -> None:
+    def __init__(self, owner: int, folder: Path, build: Path | None = None) -> None:
         package = Path(__file__).resolve().parent.parent
         start = (f"import sys; sys.path.insert(0, {str(package)!r}); "
                  "from ci.procs import guard; guard(*sys.argv[1:])")
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", start, f"{owner:08d}", str(folder), str(build)],
+            [sys.executable, "-P", "-c", start, f"{owner:08d}", str(folder),
+             *([str(build)] if build else [])],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True, cwd="/")
 
@@ -176,20 +177,27 @@ class Guardian:
             self.process.communicate(b"done", timeout=10)
 
 
-def guard(start: str, folder: str, build: str) -> None:
+def guard(start: str, folder: str, build: str = "") -> None:
     """Wait for the run's word; when it breaks off without one, end all that it started."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the run's to handle
     if sys.stdin.buffer.read() != b"done":
         sweep(start, Path(folder))
-        remove_partial(Path(build))
+        if build:
+            remove_partial(Path(build))
 
 
-def sweep(start: str, folder: Path) -> None:
-    """Kill all whose mark starts so, and what is below them, and remove the folder."""
+def sweep(start: str, folder: Path, spare: Iterable[int] = ()) -> None:
+    """Kill all whose mark starts so, and what is below them, and remove the folder.
+
+    Those in ``spare`` live on; what is below them does not.
+    """
+    spared = set(spare)
+
     def leaves() -> list[psutil.Process]:
         # From the leaves up: while its worker lives, an orphan falls to it and is found.
         heads = marked(start)
-        every = {p.pid: p for head in heads for p in (head, *below(head.pid))}
+        every = {p.pid: p for head in heads for p in (head, *below(head.pid))
+                 if p.pid not in spared}
         return [p for p in every.values() if not below(p.pid)]
 
     end_all(leaves)

@@ -93,6 +93,7 @@ def run(
     force: bool = False,
     say: Callable[[str], None] = print,
     warm: bool | None = None,
+    keep: warm_starts.KeptNursery | None = None,
 ) -> Report:
     """Execute the pages that need it and write their executed notebooks and records.
 
@@ -105,6 +106,7 @@ def run(
         say: takes the progress lines.
         warm: fork the pages from a parent that has imported the frameworks (default: where the
             system can, and more than one page is to run).
+        keep: keeps that parent from run to run, for a process that runs pages again and again.
 
     Returns:
         The report. A page that fails is in it; it does not raise.
@@ -126,16 +128,46 @@ def run(
         warm_up = 0.0
         if todo:
             todo.sort(key=_longest_first(project, todo))
-            if jobs is None:
-                jobs = 1 if machine.device != "cpu" else min(2, os.cpu_count() or 1)
+            jobs = jobs or _usual_jobs(machine)
             if warm is None:
-                warm = warm_starts.supported() and len(todo) > 1
-            this = _Run(project, machine, limits, jobs, say)
-            this.execute(todo, warm)
+                warm = warm_starts.supported() and (len(todo) > 1 or keep is not None)
+            this = _Run(project, machine, limits, jobs, say, keep)
+            # A kept parent is one for all pages, whichever of them run this time.
+            this.execute(todo, warm_starts.plan(project, pages if keep else todo) if warm else None)
             warm_up = this.warm_up
         records = tuple(r for p in pages if (r := read_record(project, p.slug)))
         return Report(records, tuple(p.slug for p in todo), time.monotonic() - began,
                       _cpu_seconds() - cpu, warm_up)
+
+
+def prepare(project: Project, keep: warm_starts.KeptNursery) -> None:
+    """Start the parent that the next run will fork from, without waiting for its imports.
+
+    Raises:
+        BookError: a page cannot be read.
+    """
+    pages = [read_page(project.text(slug)) for slug in notebook_slugs(project)]
+    plan = warm_starts.plan(project, pages)
+    shared = _shared_env(project, _usual_jobs(Machine.here(project)))
+    keep.take(plan.modules, {**os.environ, **shared, **plan.env})
+
+
+def _usual_jobs(machine: Machine) -> int:
+    return 1 if machine.device != "cpu" else min(2, os.cpu_count() or 1)
+
+
+def _shared_env(project: Project, jobs: int) -> dict[str, str]:
+    """Return what is set for all pages and for the parent of warm kernels alike."""
+    fonts = project.build / ".matplotlib"
+    fonts.mkdir(parents=True, exist_ok=True)
+    threads = str(max(1, (os.cpu_count() or 1) // jobs))
+    limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+              "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    return {
+        "MPLCONFIGDIR": str(fonts),  # kept between pages: finding all fonts takes seconds
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        **dict.fromkeys(limits, threads),
+    }
 
 
 def _cpu_seconds() -> float:
@@ -176,6 +208,11 @@ def report_lines(report: Report) -> Iterator[str]:
         busy = f", the {cores} cores {share:.0%} busy with them"
     yield (f"{len(report.records)} pages: {len(report.records) - len(report.failed)} ok, "
            f"{len(report.failed)} failed; {ran} executed in {report.seconds:.1f} s{busy}")
+    yield from failure_lines(report)
+
+
+def failure_lines(report: Report) -> Iterator[str]:
+    """Yield what failed, its cell and how to run it again."""
     for record in report.failed:
         failure = record.failure
         assert failure
@@ -281,9 +318,10 @@ class _Run:
     """One run: its pages, its folder, and the parent of its warm kernels."""
 
     def __init__(self, project: Project, machine: Machine, limits: Limits, jobs: int,
-                 say: Callable[[str], None]) -> None:
+                 say: Callable[[str], None], keep: warm_starts.KeptNursery | None) -> None:
         self.project, self.machine, self.limits = project, machine, limits
-        self.jobs, self.say = jobs, say
+        self.jobs, self.say, self.keep = jobs, say, keep
+        self.shared_env = _shared_env(project, jobs)
         self.commit = git_commit(project.root)
         self.running: list[_Running] = []
         self.doubtful: list[tuple[Page, str]] = []  # failed, perhaps not by their own doing
@@ -292,16 +330,15 @@ class _Run:
         self.began, self.warm_up = time.monotonic(), 0.0
         self.cold: frozenset[str] = frozenset()  # the pages that must start cold
 
-    def execute(self, pages: list[Page], warm: bool) -> None:
-        """Run the pages, and clean up however that ends."""
+    def execute(self, pages: list[Page], plan: warm_starts.Plan | None) -> None:
+        """Run the pages, all cold without a plan, and clean up however that ends."""
         with _scratch() as self.scratch, self._ended_cleanly():
             self.guardian = procs.Guardian(os.getpid(), self.scratch, self.project.build)
-            if warm:
-                plan = warm_starts.plan(self.project, pages)
+            if plan:
                 self.cold = plan.cold
-                self.nursery = warm_starts.Nursery(
-                    plan.modules, {**os.environ, **self._shared_env(), **plan.env},
-                    self.scratch / "nursery.log")
+                env = {**os.environ, **self.shared_env, **plan.env}
+                self.nursery = self.keep.take(plan.modules, env) if self.keep else \
+                    warm_starts.Nursery(plan.modules, env, self.scratch / "nursery.log")
             self._all(pages, self.jobs)
             for page, why in self.doubtful:
                 self.say(f"{page.slug:<28} again, alone: {why}")
@@ -379,19 +416,6 @@ class _Run:
             for end in ends:
                 os.close(end)
 
-    def _shared_env(self) -> dict[str, str]:
-        """Return what is set for all pages and for the parent of warm kernels alike."""
-        fonts = self.project.build / ".matplotlib"
-        fonts.mkdir(parents=True, exist_ok=True)
-        threads = str(max(1, (os.cpu_count() or 1) // self.jobs))
-        limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-                  "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-        return {
-            "MPLCONFIGDIR": str(fonts),  # kept between pages: finding all fonts takes seconds
-            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-            **dict.fromkeys(limits, threads),
-        }
-
     def _start(self, page: Page, held: bool = False) -> _Running:
         # Short names: the kernel's sockets lie in here and a socket's path has room for 107 bytes.
         place = Path(tempfile.mkdtemp(dir=self.scratch, prefix=""))
@@ -405,7 +429,7 @@ class _Run:
             cell_seconds=self.limits.cell_seconds, output_mib=self.limits.output_mib,
         )
         mark = procs.new_mark()
-        env = {**os.environ, **self._shared_env(), procs.MARK: mark,
+        env = {**os.environ, **self.shared_env, procs.MARK: mark,
                "JUPYTER_RUNTIME_DIR": str(place / "run"), "IPYTHONDIR": str(place / "ipy")}
         if len(str(place)) < 60:  # what uses it makes sockets there, too
             env["TMPDIR"] = str(place / "tmp")
@@ -498,8 +522,10 @@ class _Run:
             raise KeyboardInterrupt
 
         before = signal.signal(signal.SIGTERM, stop)
+        whole = False
         try:
             yield
+            whole = True
         finally:
             # A second signal must not break off the cleaning up.
             held = {number: signal.signal(number, signal.SIG_IGN)
@@ -507,9 +533,13 @@ class _Run:
             for one in self.running:
                 procs.end_page(one.mark, one.process.pid)
                 one.process.wait()
-            if self.nursery:
+            if self.keep and not whole:
+                self.keep.drop()  # it may have been told half of something
+            elif self.nursery and not self.keep:
                 self.nursery.close()
-            procs.sweep(f"{os.getpid():08d}", self.scratch)  # one that was just being started
+            spare = self.keep.pids if self.keep else ()
+            # One that was just being started.
+            procs.sweep(f"{os.getpid():08d}", self.scratch, spare)
             if self.guardian:
                 self.guardian.dismiss()
             signal.signal(signal.SIGINT, held[signal.SIGINT])

@@ -17,9 +17,10 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,20 @@ from ci.pages import notebook_slugs, read_page
 from ci.project import BookError, Project, digest, load_yaml, locked, write_atomic, write_json
 from ci.record import doubts, read_record
 from ci.sphinx_ext.facts import Snapshot
+from ci.sphinx_ext.feed import feed_digest
 from ci.sphinx_ext.guard import GUARD
 from ci.sphinx_ext.incremental import KNOWN, REPORT
 from ci.sphinx_ext.outputs import Handed, hand_over
 
 STAGE = ".stage"
 PACKAGE = Path(__file__).resolve().parent
-MODULES = ("__init__", "claims", "pages", "project", "record", "site")  # and all of sphinx_ext
+# and all of sphinx_ext
+MODULES = ("__init__", "claims", "pages", "project", "record", "renamed", "site")
 BUILDERS = ("sphinx", "docutils", "jupyter-book", "myst-nb", "myst-parser", "jupyter-cache",
             "sphinx-book-theme", "pydata-sphinx-theme", "sphinx-external-toc", "sphinx-sitemap",
             "sphinx-design", "sphinx-togglebutton", "sphinx-copybutton", "markdown-it-py",
-            "nbformat", "jinja2", "pygments", "beautifulsoup4", "latex2mathml")
+            "nbformat", "jinja2", "pygments", "tinycss2", "pillow", "beautifulsoup4",
+            "latex2mathml", "matplotlib")
 
 
 @dataclass
@@ -110,6 +114,28 @@ def _site(project: Project, say: Callable[[str], None]) -> Path:
     write_json(path, asdict(now))
     write_atomic(stamp, site_key(project, book, made_of, vouched, now.depends))
     return first
+
+
+def current_site(project: Project, say: Callable[[str], None] = print) -> Path:
+    """Return the folder of the site, once it is known to be what the texts and outputs make.
+
+    Raises:
+        BookError: it is not, or a page has no current outputs.
+    """
+    with locked(project, say):
+        memory = Memory.read(project.build / STAGE / "memory.json")
+        made_of = shared_digest(project)
+        book = Snapshot(project, KNOWN)
+        vouched = _vouched(project, book, set())
+        depends = memory.depends if memory.made_of == made_of else []
+        key = site_key(project, book, made_of, vouched, depends)
+        stamp = project.build / "site.key"
+        if not (project.html / "index.html").is_file() or not stamp.is_file() \
+                or stamp.read_text(encoding="utf-8") != key:
+            raise BookError(project.relative(project.html),
+                            "not the site of the texts and outputs as they are now",
+                            "Run `python -m ci site`")
+        return project.html
 
 
 def _in_a_new_process(project: Project, say: Callable[[str], None]) -> Path:
@@ -185,8 +211,8 @@ def site_key(project: Project, book: Snapshot, made_of: str, vouched: list[str],
     """Return the digest of everything that the site is made of."""
     texts = [part for slug in book.slugs for part in (slug, book.text(slug))]
     return digest(made_of, *texts, *vouched, _digest_files(
-        [project.root / "_toc.yml", project.claims_file, project.topics_file,
-         *map(Path, depends)]))
+        [project.root / "_toc.yml", project.root / "CITATION.cff",
+         *_files(project.claims_file.parent), *map(Path, depends)]), feed_digest(project))
 
 
 def _vouched(project: Project, book: Snapshot, known: set[str]) -> list[str]:
@@ -211,6 +237,11 @@ def _vouched(project: Project, book: Snapshot, known: set[str]) -> list[str]:
 
 
 # ------------------------------------------------------------------ the build
+
+def load() -> None:
+    """Load what a build needs in the background, while pages run elsewhere."""
+    threading.Thread(target=import_module, args=("jupyter_book.sphinx",), daemon=True).start()
+
 
 def build(project: Project, strict: bool, toc: Path | None = None, stage: str = STAGE,
           keep: bool = False) -> Path:

@@ -12,13 +12,15 @@ import ast
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -28,10 +30,13 @@ from typing import Any
 from ci import procs
 from ci.nursery import Birth
 from ci.pages import Page, parse
-from ci.project import Project, load_toml
+from ci.project import Project, digest, load_toml
+from ci.record import requirements_digest
 
 # Set on pages, but read when a device is first used, which in a warm kernel is still to come.
 READ_LATER = {"CUDA_VISIBLE_DEVICES"}
+# PyTorch's compiler library, loaded after TensorFlow, ends the process (CUDA builds).
+FIRST = ("triton", "torch")
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,7 @@ def wanted(project: Project, pages: Iterable[Page]) -> list[str]:
     settings = load_toml(project.root / "pyproject.toml").get("tool", {})
     extra = settings.get("proof-by-running", {}).get("preload", [])
     names = [name for name in order if _installed(name)]
-    # PyTorch's compiler library, loaded after TensorFlow, ends the process (CUDA builds).
-    first = [name for name in ("triton", "torch") if _installed(name) and "torch" in names]
+    first = [name for name in FIRST if _installed(name) and "torch" in names]
     return list(dict.fromkeys([*first, *names, *(n for n in extra if _installed(n))]))
 
 
@@ -213,6 +217,7 @@ class Nursery:
             if "ended" in said:
                 self._ends[said["ended"]] = said["status"]
             else:
+                self._ends.pop(said.get("pid", 0), None)  # an earlier process had the number
                 self._said.put(said)
         self._said.put({"closed": True})
 
@@ -278,3 +283,105 @@ class Nursery:
 
 class NurseryError(Exception):
     """The parent of the warm kernels has ended; the message is its last line."""
+
+
+# ------------------------------------------------------------------ a parent for many runs
+
+@dataclass(frozen=True)
+class _Made:
+    """A parent, and what it was made of: its modules, and the digest of all else."""
+
+    nursery: Nursery
+    modules: tuple[str, ...]
+    rest: str
+
+
+class KeptNursery:
+    """A parent that outlives a run, so that the next one need not wait for its imports.
+
+    The system ends it with the process that keeps it, however that ends, and a guardian ends what
+    is left of its pages.
+
+    Args:
+        project: the checkout.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.folder = Path(tempfile.mkdtemp(prefix=f"pbr-{os.getpid()}-"))
+        self.guardian = procs.Guardian(os.getpid(), self.folder)
+        self._now: _Made | None = None
+        self._next: _Made | None = None
+        self._count = 0
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that a run must not end."""
+        return [one.nursery.process.pid for one in (self._now, self._next) if one]
+
+    def take(self, modules: tuple[str, ...], env: Mapping[str, str]) -> Nursery:
+        """Return the parent to fork from: the last one, while it is what a new one would be.
+
+        With other settings or versions it is made anew. With other modules a new one gets ready in
+        the background: until then the last one serves, where a page imports by itself what that
+        lacks, as a cold one would.
+
+        Args:
+            modules: what it is to import.
+            env: its environment.
+        """
+        rest = digest(json.dumps(sorted(env.items())), requirements_digest(self.project),
+                      sys.version, *_installed_packages())
+        for one in (self._now, self._next):
+            if one and (one.nursery.dead or one.rest != rest):
+                self._end(one)
+        if self._next and (self._next.nursery.ready or not self._now):
+            self._end(self._now)
+            self._now, self._next = self._next, None
+        if self._now and self._now.modules != modules and (
+                not self._now.nursery.ready
+                or (set(FIRST) & set(modules)) - set(self._now.modules)):
+            self._end(self._now)
+        if self._next and self._next.modules != modules:
+            self._end(self._next)
+        if not self._now:
+            self._now, self._next = self._next or self._make(modules, env, rest), None
+        elif self._now.modules != modules and not self._next:
+            self._next = self._make(modules, env, rest)
+        return self._now.nursery
+
+    def _make(self, modules: tuple[str, ...], env: Mapping[str, str], rest: str) -> _Made:
+        self._count += 1
+        log = self.folder / f"nursery-{self._count}.log"
+        return _Made(Nursery(modules, dict(env), log), modules, rest)
+
+    def _end(self, one: _Made | None) -> None:
+        if one is None:
+            return
+        one.nursery.process.kill()  # while it imports it would not hear that it should end
+        one.nursery.close()
+        if self._now is one:
+            self._now = None
+        if self._next is one:
+            self._next = None
+
+    def drop(self) -> None:
+        """End the parent; the next run gets a new one."""
+        self._end(self._now)
+        self._end(self._next)
+
+    def close(self) -> None:
+        """End the parent for good, and remove what it left."""
+        self.drop()
+        self.guardian.dismiss()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _installed_packages() -> list[str]:
+    """Return the names, with versions, of the folders that describe the installed packages."""
+    found: list[str] = []
+    for folder in dict.fromkeys(sys.path):
+        with suppress(OSError):
+            found += sorted(name for name in os.listdir(folder or ".")  # noqa: PTH208
+                            if name.endswith(".dist-info"))
+    return found

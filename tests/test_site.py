@@ -424,7 +424,7 @@ def test_every_edit_gives_the_site_of_a_build_from_nothing(edited: Edited) -> No
     assert sorted(edited.build()["read"]) == everything
     style.write_text("p { margin: 2em }")
     assert sorted(edited.build()["read"]) == everything
-    assert "2em" in (book.html / "_static" / "own.css").read_text(encoding="utf-8")
+    assert "2em" in (book.html / "_static" / "site.css").read_text(encoding="utf-8")
 
     replace_in(book.root / "_config.yml", "title: Tiny", "title: Not so tiny")
     assert sorted(edited.build()["read"]) == everything

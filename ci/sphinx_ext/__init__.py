@@ -11,7 +11,23 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from ci.sphinx_ext import boxes, formulas, generated, guard, incremental, links, sidebar
+from ci.sphinx_ext import (
+    addresses,
+    api_index,
+    boxes,
+    exercises,
+    feed,
+    formulas,
+    generated,
+    guard,
+    incremental,
+    links,
+    previews,
+    search,
+    sidebar,
+    theme,
+    using,
+)
 
 
 def drop_live_code(app: Sphinx) -> None:
@@ -34,6 +50,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", lambda app: app.config.html_static_path.append(str(static)))
     app.add_css_file("book.css")
     app.add_js_file("book.js", loading_method="defer")
-    for module in (boxes, formulas, generated, guard, incremental, links, sidebar):
+    for module in (addresses, api_index, boxes, exercises, feed, formulas, generated, guard,
+                   incremental, links, previews, search, sidebar, theme, using):
         module.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

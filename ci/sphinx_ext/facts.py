@@ -8,17 +8,33 @@ So a list is out of date exactly when its data have changed, which costs little 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 from ci.claims import Listed, Topic, load_claims, load_topics
-from ci.pages import Page, asserting_functions, asserts, claims, parse_page, toc_parts
-from ci.project import BookError, Project, digest
+from ci.pages import (
+    Page,
+    asserting_functions,
+    asserts,
+    claims,
+    headings,
+    parse_page,
+    toc_parts,
+    top_modules,
+    words,
+)
+from ci.project import BookError, Project, digest, load_yaml
 from ci.record import Record, read_record
+from ci.sphinx_ext.api_names import api_of
 
 Facts = dict[str, Any]
+EXERCISE = re.compile(r"Exercise (\d+)\b")
+PAGE = re.compile(r"\]\(\.\./notebooks/([\w-]+)\.ipynb")
+FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "keras": "TensorFlow"}
+WORDS_A_MINUTE = 200  # of technical prose; code is read beside it
 
 
 def facts_of(page: Page) -> Facts:
@@ -26,17 +42,33 @@ def facts_of(page: Page) -> Facts:
     if not page.is_notebook:
         return {"title": page.title, "notebook": False}
     helpers = asserting_functions(page)
+    found = claims(page)[0]
     return {
         "title": page.title,
         "notebook": True,
         "answer": page.short_answer,
         "claims": [[one.id, one.text, one.verdict, one.shows,
                     cell.number if (cell := one.deciding(helpers)) else 0]
-                   for one in claims(page)[0]],
+                   for one in found],
+        "api": api_of(page, found, helpers),
         # the cells that assert something outside the exercises
         "asserting": [cell.number for cell in page.code
                       if asserts(cell, helpers) and not cell.source.startswith("# @title")],
+        "cells": len(page.code),
+        "gpu": any(heading.text == "On a GPU" for heading in headings(page)),
+        "exercises": exercises(page),
+        "words": words(page),
+        "frameworks": sorted({FRAMEWORKS[name] for name in top_modules(page)
+                              if name in FRAMEWORKS}),
+        # the pages that it says are needed first
+        "first": list(dict.fromkeys(PAGE.findall(page.section("At a glance")))),
     }
+
+
+def exercises(page: Page) -> list[int]:
+    """Return the numbers of the exercises: headings such as ``### Exercise 2: a fair loss``."""
+    found = (EXERCISE.match(one.text) for one in headings(page) if one.level == 3)
+    return [int(match[1]) for match in found if match]
 
 
 class Snapshot:
@@ -110,6 +142,20 @@ class Snapshot:
         return load_topics(self.project)
 
     @cached_property
+    def citation(self) -> Facts:
+        """``CITATION.cff``: who made the book, its version, its licences.
+
+        Raises:
+            BookError: the file is missing, or lacks a field that the book shows.
+        """
+        path = self.project.root / "CITATION.cff"
+        found: Facts = load_yaml(path)
+        for field in ("title", "authors", "version", "date-released", "license"):
+            if not found.get(field):
+                raise BookError("CITATION.cff", f"has no {field}", "Add it")
+        return found
+
+    @cached_property
     def claims(self) -> list[list[Any]]:
         """All claims in reading order: page, id, text, verdict, shows, deciding cell (or 0)."""
         return [[slug, *claim] for slug in self.notebooks for claim in self.facts(slug)["claims"]]
@@ -171,12 +217,50 @@ def claim_data(book: Snapshot, argument: str) -> list[Any]:
     return [slug, book.facts(slug)["title"], text, verdict, shows]
 
 
+def plan_data(book: Snapshot, argument: str) -> list[Facts]:
+    """What each page takes: minutes of reading, seconds and memory of its run, what it needs.
+
+    A page without a record has None for seconds and memory.
+    """
+    rows = []
+    for slug in book.notebooks:
+        facts, record = book.facts(slug), book.record(slug)
+        rows.append({
+            "page": slug, "title": facts["title"],
+            "minutes": -(-facts["words"] // WORDS_A_MINUTE),
+            "seconds": record.seconds if record else None,
+            "mib": record.peak_mib if record else None,
+            "device": record.device if record else None,
+            "frameworks": facts["frameworks"], "gpu": facts["gpu"],
+            "first": [name for name in facts["first"] if name in book.slugs and name in book.topics
+                      and name != slug],
+            "exercises": len(facts["exercises"]),
+        })
+    return rows
+
+
+def citation_data(book: Snapshot, argument: str) -> Facts:
+    """How to cite the book: authors, title, version, year, address, licences."""
+    cff = book.citation
+    config = load_yaml(book.project.root / "_config.yml")
+    return {
+        "authors": [one.get("name") or f"{one['given-names']} {one['family-names']}"
+                    for one in cff["authors"]],
+        "title": cff["title"], "version": str(cff["version"]),
+        "year": str(cff["date-released"])[:4],
+        "url": (config.get("html") or {}).get("baseurl", ""),
+        "licences": [cff["license"]] if isinstance(cff["license"], str) else cff["license"],
+    }
+
+
 DATA: dict[str, Callable[[Snapshot, str], Any]] = {
     "book-claims": claims_data,
     "book-questions": questions_data,
     "book-status": status_data,
     "book-pages": pages_data,
     "book-claim": claim_data,
+    "book-plans": plan_data,
+    "book-citation": citation_data,
 }
 
 

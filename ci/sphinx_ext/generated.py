@@ -224,9 +224,71 @@ class BookClaim(BookDirective):
         return [claim, verdict]
 
 
+class BookPlan(BookDirective):
+    """What each page takes of a reader and of a machine, and of all pages together."""
+
+    def run(self) -> list[nodes.Node]:
+        data = data_of(self.env, "book-plans", "")
+        rows: list[tuple[Sequence[str], Sequence[Cell]]] = []
+        for one in data:
+            ran = ["not run", ""] if one["seconds"] is None else \
+                [f"{one['seconds']:.0f}", f"{one['mib']:.0f}"]
+            rows.append(((), [
+                [self.link(one["page"], "", one["title"])], str(one["minutes"]), *ran,
+                self.needs(one), str(one["exercises"])]))
+        table = self.table(("Page", "Minutes to read", "Seconds to run", "MiB of memory",
+                            "Needs", "Exercises"), rows, ["plan-table"])
+        return [nodes.paragraph("", plan_summary(data)), table] if data else [table]
+
+    def needs(self, one: dict[str, Any]) -> list[nodes.Node]:
+        """Return the frameworks that a page uses, the pages before it, and whether a GPU counts."""
+        found: list[nodes.Node] = [nodes.Text(" and ".join(one["frameworks"]) or "Python")]
+        for number, name in enumerate(one["first"]):
+            found += [nodes.Text(", " if number else "; after "), self.link(name, "", name)]
+        if one["gpu"]:
+            found.append(nodes.Text("; a GPU adds numbers"))
+        return found
+
+
+def plan_summary(data: list[dict[str, Any]]) -> str:
+    """Return the plan of all pages in a sentence."""
+    ran = [one for one in data if one["seconds"] is not None]
+    text = (f"{len(data)} page{'s' * (len(data) > 1)}, "
+            f"{sum(one['minutes'] for one in data)} minutes of reading, "
+            f"{sum(one['exercises'] for one in data)} exercises.")
+    if ran:
+        devices = " and ".join(sorted({one["device"] for one in ran}))
+        text += (f" One after the other they ran in {sum(one['seconds'] for one in ran):.0f} "
+                 f"seconds on {devices.replace('cpu', 'a CPU')}; the largest took "
+                 f"{max(one['mib'] for one in ran):.0f} MiB.")
+    return text
+
+
+class BookCitation(BookDirective):
+    """How to cite the book, as a sentence and for BibTeX, from ``CITATION.cff``."""
+
+    def run(self) -> list[nodes.Node]:
+        data = self.data()
+        authors = " and ".join(data["authors"])
+        said = nodes.paragraph(
+            "", "", nodes.Text(f"{authors} ({data['year']}). "), nodes.emphasis("", data["title"]),
+            nodes.Text(f", version {data['version']}. "),
+            nodes.reference("", data["url"], refuri=data["url"]))
+        # Doubled braces keep a group's name, and the title's capitals, as they are.
+        lines = [("author", " and ".join(f"{{{one}}}" for one in data["authors"])),
+                 ("title", f"{{{data['title']}}}"), ("year", data["year"]),
+                 ("version", data["version"]), ("url", data["url"])]
+        bibtex = f"@misc{{{slug_class(data['title'].partition(':')[0])},\n" + "".join(
+            f"  {name} = {{{value}}},\n" for name, value in lines if value) + "}"
+        block = nodes.literal_block(bibtex, bibtex, language="text")
+        return [said, block]
+
+
 def setup(app: Sphinx) -> None:
     app.add_directive("book-claims", BookClaims)
     app.add_directive("book-questions", BookQuestions)
     app.add_directive("book-status", BookStatus)
     app.add_directive("book-pages", BookPages)
     app.add_directive("book-claim", BookClaim)
+    app.add_directive("book-plan", BookPlan)
+    app.add_directive("book-citation", BookCitation)
