@@ -135,11 +135,12 @@ class Snapshot:
 
     @cached_property
     def listed(self) -> dict[str, Listed]:
-        return load_claims(self.project)
+        # A book need not have a list of claims, nor of questions, unless a page asks for it.
+        return load_claims(self.project) if self.project.claims_file.is_file() else {}
 
     @cached_property
     def topics(self) -> dict[str, Topic]:
-        return load_topics(self.project)
+        return load_topics(self.project) if self.project.topics_file.is_file() else {}
 
     @cached_property
     def citation(self) -> Facts:
