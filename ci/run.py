@@ -324,6 +324,7 @@ class _Run:
         self.shared_env = _shared_env(project, jobs)
         self.commit = git_commit(project.root)
         self.running: list[_Running] = []
+        self.stopped = False  # by a signal
         self.doubtful: list[tuple[Page, str]] = []  # failed, perhaps not by their own doing
         self.nursery: warm_starts.Nursery | None = None
         self.guardian: procs.Guardian | None = None
@@ -358,6 +359,8 @@ class _Run:
                     shutil.rmtree(Path(one.job.output).parent, ignore_errors=True)
                 else:
                     self.say(progress_line(self._settle(one, outcome)))
+            if self.stopped:
+                raise KeyboardInterrupt
             if self.running or waiting:
                 self._wait()
             for one in list(self.running):
@@ -519,17 +522,20 @@ class _Run:
         """End all running pages whatever ends the run; SIGTERM counts as an interrupt."""
 
         def stop(signum: int, frame: FrameType | None) -> None:
+            # Python drops an exception that falls into a destructor; the next look raises it anew.
+            self.stopped = True
             raise KeyboardInterrupt
 
-        before = signal.signal(signal.SIGTERM, stop)
+        before = {number: signal.signal(number, stop)
+                  for number in (signal.SIGINT, signal.SIGTERM)}
         whole = False
         try:
             yield
             whole = True
         finally:
             # A second signal must not break off the cleaning up.
-            held = {number: signal.signal(number, signal.SIG_IGN)
-                    for number in (signal.SIGINT, signal.SIGTERM)}
+            for number in before:
+                signal.signal(number, signal.SIG_IGN)
             for one in self.running:
                 procs.end_page(one.mark, one.process.pid)
                 one.process.wait()
@@ -542,8 +548,8 @@ class _Run:
             procs.sweep(f"{os.getpid():08d}", self.scratch, spare)
             if self.guardian:
                 self.guardian.dismiss()
-            signal.signal(signal.SIGINT, held[signal.SIGINT])
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _outcome(one: _Running, limit: str) -> Outcome:

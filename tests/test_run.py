@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from ci import record as records
+from ci import run as runs
 from ci.pair import pair
 from ci.project import PARTIAL, BookError, Project
 from ci.record import Machine, doubts, is_current, page_key, read_record
@@ -273,6 +274,31 @@ def test_an_interrupted_run_leaves_nothing(tiny: Make, number: signal.Signals) -
                 and p.status() != "zombie"]
     assert not list(Path("/tmp").glob(f"pbr-{process.pid}-*"))
     assert not list(project.build.rglob(".*.json.*"))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_drops_ends_the_run_all_the_same(
+        tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception from a signal that falls into a destructor is printed and forgotten."""
+    project = tiny({"one": page("# One", cell("import time\n\ntime.sleep(300)"))})
+    wait, asked = runs._Run._wait, []
+
+    class Last:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def wait_and_drop(self: runs._Run) -> None:
+        if not asked:
+            asked.append(True)
+            Last()
+        wait(self)
+
+    monkeypatch.setattr(runs._Run, "_wait", wait_and_drop)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run(project, say=quiet)
+    assert not project.record("one").exists()
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_the_report_names_verdicts() -> None:
