@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from ci.project import remove_partial
 
 MARK = "PROOF_BY_RUNNING_PAGE"
 LINUX = sys.platform == "linux"
-takes_in = False  # whether this process has called take_in_orphans
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
@@ -46,24 +45,8 @@ def end_with_parent() -> None:
 
 def take_in_orphans() -> None:
     """Make this process the parent of all below it that lose theirs (Linux)."""
-    global takes_in
     if LINUX:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
-        takes_in = True
-
-
-def end_strangers(known: Iterable[int]) -> None:
-    """Kill the children that fell to this process and are not ``known``, with all below them."""
-    if not takes_in:
-        return
-    numbers = set(known)
-
-    def strangers() -> Iterator[psutil.Process]:
-        for child in psutil.Process().children():
-            if child.pid not in numbers and alive(child):
-                yield from (*below(child.pid), child)
-
-    end_all(strangers)
 
 
 def remark(mark: str) -> None:

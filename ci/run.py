@@ -465,12 +465,7 @@ class _Run:
         """End what the page left behind, and return how it went."""
         procs.end_page(one.mark, one.process.pid)
         one.process.wait()
-        procs.end_strangers(self._family())
         return _outcome(one, limit)
-
-    def _family(self) -> list[int]:
-        helpers = [helper.process.pid for helper in (self.guardian, self.nursery) if helper]
-        return [*helpers, *(one.process.pid for one in self.running)]
 
     def _settle(self, one: _Running, outcome: Outcome) -> Record:
         """Write the page's notebook, then its record; nothing of it may stay behind half-written.

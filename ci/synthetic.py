@@ -18,7 +18,7 @@ from ci.record import Machine, Record, page_key, versions, write_record
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-PAGE = """\
+HEADER = """\
 ---
 jupytext:
   formats: book//md:myst,notebooks//ipynb
@@ -32,7 +32,8 @@ kernelspec:
   language: python
   name: python3
 ---
-
+"""
+PAGE = HEADER + """
 # Question {number} of many
 
 ## Short answer

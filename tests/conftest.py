@@ -16,24 +16,9 @@ from ci.claims import Listed
 from ci.pages import Page, parse_page
 from ci.pair import normal_form, pair
 from ci.project import Project
+from ci.synthetic import HEADER
 
 ROOT = Path(__file__).resolve().parent.parent
-
-HEADER = """\
----
-jupytext:
-  formats: book//md:myst,notebooks//ipynb
-  text_representation:
-    extension: .md
-    format_name: myst
-    format_version: 0.13
-    jupytext_version: 1.19.6
-kernelspec:
-  display_name: Python 3
-  language: python
-  name: python3
----
-"""
 
 
 def cell(source: str, options: str = "") -> str:

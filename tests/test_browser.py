@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from ci.audit import THEMES, WIRE, examine, missed, pages_of, path_of, served, visit
+from ci.audit import FLAGS, THEMES, WIRE, examine, missed, pages_of, path_of, served, visit
 from ci.claims import dealt_with
 from ci.pages import notebook_slugs, toc_files
 from ci.project import Project
@@ -17,9 +17,6 @@ from tests.conftest import ROOT, chromium_path
 
 PROJECT = Project(ROOT)
 NAMES = toc_files(PROJECT)
-# Without these the browser itself looks for its maker's servers.
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from ci.audit import FLAGS
 from ci.check import check
 from ci.pages import asserting_functions, claims, toc_files
 from ci.project import Project
@@ -27,8 +28,6 @@ from ci.synthetic import pretend_run
 from tests.conftest import CONFIG, ROOT, Make, cell, chromium_path, page, parsed, quiet
 
 PROJECT = Project(ROOT)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from ci.audit import FLAGS
 from ci.claims import dealt_with
 from ci.pages import notebook_slugs, read_page, toc_files
 from ci.pair import pair
@@ -29,7 +30,6 @@ from tests.conftest import CONFIG, ROOT, cell, chromium_path, make_tiny, page, q
 from tests.test_site import Edited
 
 REAL = Project(ROOT)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 ONE = page(
     "# One & only",
     "## A part\n\n" + "Words. " * 900,
