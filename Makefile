@@ -5,7 +5,7 @@ READY := .venv/.ready
 PAGE ?= init-schemes
 
 .DEFAULT_GOAL := help
-.PHONY: help book test pair run merge repeat site check serve zip course page audit new faults bench clean lock
+.PHONY: help book test pair run merge repeat site check serve zip course page audit new legacy faults bench clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ audit: $(READY) ## measure the built site: bytes, access, Lighthouse (ARGS="--no
 
 new: $(READY) ## a new page from the style guide (PAGE=nn-module)
 	$(PY) -m ci new $(PAGE)
+
+legacy: $(READY) ## run the scripts for old versions, record them on their pages (ARGS=estimator)
+	$(PY) -m ci legacy $(ARGS)
 
 faults: $(READY) ## inject faults, show how each ends (ARGS="--write" into ci/README.md)
 	$(PY) -m ci faults $(ARGS)

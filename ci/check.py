@@ -21,6 +21,7 @@ import yaml
 
 from ci.claims import Listed, load_claims, load_topics
 from ci.imports import check_imports
+from ci.legacy import check_legacy
 from ci.pages import (
     GENERATED,
     VERDICTS,
@@ -114,7 +115,7 @@ def check(project: Project, only: list[str] | None = None) -> list[Finding]:
                   for p in sorted(problems, key=lambda p: p.line)]
     if only is None:
         for rule in (check_toc, check_config, check_figures, check_pairs, check_readme,
-                     check_renamed, check_requirements, check_seconds):
+                     check_records, check_renamed, check_requirements, check_seconds):
             try:
                 found += rule(project, slugs)
             except BookError as error:
@@ -581,6 +582,11 @@ def check_renamed(project: Project, slugs: list[str]) -> list[Finding]:
     """Old names of pages lead to pages that exist, and are no longer in use."""
     return [Finding("book/_data/renamed.yml", *problem)
             for problem in renamed_problems(project, slugs)]
+
+
+def check_records(project: Project, slugs: list[str]) -> list[Finding]:
+    """What pages have recorded of old versions is of the scripts as they stand."""
+    return [Finding(file, p.line, p.what, p.way_out) for file, p in check_legacy(project)]
 
 
 def check_seconds(project: Project, slugs: list[str]) -> list[Finding]:

@@ -13,6 +13,7 @@ import click
 from ci import archive as archives
 from ci import check as checks
 from ci import faults as injected
+from ci import legacy as legacies
 from ci import lock as locks
 from ci import merge as merges
 from ci import new as pages_new
@@ -40,6 +41,7 @@ EXAMPLES = {
     "course": "python -m ci course",
     "audit": "python -m ci audit --runs 1",
     "new": "python -m ci new nn-module",
+    "legacy": "python -m ci legacy estimator",
     "faults": "python -m ci faults --only 'disk full'",
     "bench": "python -m ci bench --rounds 3 --sizes 30,100",
     "clean": "python -m ci clean",
@@ -299,6 +301,14 @@ def new(project: Project, slug: str) -> None:
     path = pages_new.new(project, slug)
     click.echo(f"{project.relative(path)} written; add `- file: {slug}` to _toc.yml, then "
                f"`python -m ci check {slug}`")
+
+
+@main.command(epilog=f"Example: {EXAMPLES['legacy']}")
+@click.argument("script", nargs=-1)
+@click.pass_obj
+def legacy(project: Project, script: tuple[str, ...]) -> None:
+    """Run the scripts for old versions, each in its own environment; record them on pages."""
+    legacies.legacy(project, list(script), click.echo)
 
 
 @main.command(epilog=f"Example: {EXAMPLES['faults']}")
