@@ -5,7 +5,7 @@ READY := .venv/.ready
 PAGE ?= init-schemes
 
 .DEFAULT_GOAL := help
-.PHONY: help book test pair run merge repeat site check serve zip course page audit new legacy faults bench clean lock
+.PHONY: help book test pair run merge repeat drift site check serve zip course page audit new legacy faults bench clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ merge: $(READY) ## put together what `run --shard i/n` left on other machines (A
 
 repeat: $(READY) ## run each page several times, warm and cold, and compare (ARGS="--times 3")
 	$(PY) -m ci repeat $(ARGS)
+
+drift: $(READY) ## compare two runs with other versions (ARGS="pinned/_build newest/_build")
+	$(PY) -m ci drift $(ARGS)
 
 site: $(READY) ## build _build/html from the executed notebooks; executes nothing
 	$(PY) -m ci site

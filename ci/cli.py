@@ -12,6 +12,7 @@ import click
 
 from ci import archive as archives
 from ci import check as checks
+from ci import drift as drifts
 from ci import faults as injected
 from ci import legacy as legacies
 from ci import lock as locks
@@ -31,6 +32,7 @@ EXAMPLES = {
     "run": "python -m ci run init-schemes --jobs 1",
     "merge": "python -m ci merge parts/*",
     "repeat": "python -m ci repeat init-schemes --times 5",
+    "drift": "python -m ci drift pinned/_build newest/_build",
     "site": "python -m ci site",
     "check": "python -m ci check init-schemes",
     "book": "python -m ci book",
@@ -174,6 +176,23 @@ def repeat(project: Project, page: tuple[str, ...], times: int, warm: bool | Non
     for line in repeats.report_lines(repeated):
         click.echo(line)
     if any(one.status != "ok" for one in repeated):
+        raise click.exceptions.Exit(1)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['drift']}")
+@click.argument("first", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("second", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.pass_obj
+def drift(project: Project, first: Path, second: Path) -> None:
+    """Compare two runs with other versions: which cells now say something else, or fail.
+
+    FIRST and SECOND are the `_build` of two machines or environments, of this checkout's commit.
+    Exit status: 0 they say the same, 1 they do not, as with diff.
+    """
+    drifted = drifts.drift(project, first, second)
+    for line in drifts.report(drifted):
+        click.echo(line)
+    if drifted.any:
         raise click.exceptions.Exit(1)
 
 
