@@ -15,6 +15,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from docutils import nodes
 
 from ci import site as sites
 from ci.pair import pair
@@ -22,6 +23,7 @@ from ci.project import BookError, Project, digest, write_json
 from ci.run import run
 from ci.site import build, preview, site
 from ci.sphinx_ext import sidebar
+from ci.sphinx_ext.formulas import mathml
 from ci.sphinx_ext.guard import GUARD, would_execute
 from ci.synthetic import make_book, one_line, pretend_run
 from tests.conftest import CONFIG, ROOT, Make, cell, make_tiny, page, quiet
@@ -90,6 +92,11 @@ def test_formulas_are_mathml_without_a_script(book: Project) -> None:
     text = html(book, "one")
     assert text.count("<math ") == 2
     assert not re.search(r"<script[^>]*mathjax", text, re.I)
+
+
+def test_an_escaped_sign_in_the_text_of_a_formula_is_shown_without_its_backslash() -> None:
+    shown = mathml(nodes.math(text=r"n = \text{fan\_in} \cdot 5\,\text{\%}"), "inline")
+    assert "<mtext>fan_in</mtext>" in shown and "<mtext>%</mtext>" in shown and "\\" not in shown
 
 
 def test_cells_have_the_numbers_of_the_records(book: Project) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
@@ -9,12 +11,15 @@ from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 logger = logging.getLogger(__name__)
+TEXT = re.compile(r"<mtext>[^<]*")
+ESCAPED = re.compile(r"\\([_%$#{}])")  # `\text{fan\_in}`: the library leaves the backslash standing
 
 
 def mathml(node: nodes.Element, display: str) -> str:
     """Return the formula of a math node as MathML; warn, with its place, when it is not TeX."""
     try:
-        return str(convert(node.astext(), display=display))
+        return TEXT.sub(lambda text: ESCAPED.sub(r"\1", text[0]),
+                        str(convert(node.astext(), display=display)))
     except Exception as error:  # the library raises many kinds; the build must name the place
         logger.warning("formula %r: %s", node.astext(), error, location=node)
         return ""
