@@ -140,7 +140,8 @@ class Client(PapermillNotebookClient):
     """
 
     def __init__(self, nb_man: Any, job: Job, numbers: dict[int, int], **options: Any) -> None:
-        super().__init__(nb_man, **options)
+        # A line may come in two messages; the site would break it there.
+        super().__init__(nb_man, coalesce_streams=True, **options)
         self.job = job
         self.numbers = numbers
         self.cell = 0  # the number of the code cell that runs, or ran last

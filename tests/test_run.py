@@ -87,6 +87,17 @@ def test_a_good_page_gets_outputs_and_a_whole_record(faults: Project) -> None:
                for c in notebook.cells)
 
 
+def test_a_line_that_comes_in_pieces_is_one_line(tiny: Make) -> None:
+    pieces = ("import sys\nimport time\n\nprint('a ', end='', flush=True)\ntime.sleep(0.5)\n"
+              "print('b', flush=True)\nprint('oh', file=sys.stderr, flush=True)\n"
+              "time.sleep(0.5)\nprint('c')")
+    project = tiny({"one": page("# One", cell(pieces))})
+    assert not run(project, say=quiet).failed
+    executed = nbformat.read(project.executed_notebook("one"), as_version=4)
+    assert [(one.name, one.text) for one in executed.cells[1].outputs] == [
+        ("stdout", "a b\nc\n"), ("stderr", "oh\n")]
+
+
 def test_a_cell_that_raises(faults: Project) -> None:
     found = failure(faults, "raises")
     assert found.cell == 2
