@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -154,14 +155,28 @@ def _report(project: Project, report: runs.Report, keep_seconds: bool = False) -
         raise click.exceptions.Exit(1)
 
 
+class RunName(click.ParamType[str]):
+    """The name of a run beside the one that the site shows: it becomes a folder."""
+
+    name = "NAME"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None
+                ) -> str:
+        if value and not re.fullmatch(r"[a-z0-9][a-z0-9-]*", str(value)):
+            self.fail(f"{value!r} is not a name: lower case, digits and dashes", param, ctx)
+        return str(value)
+
+
 @main.command(epilog=f"Example: {EXAMPLES['merge']}")
 @click.argument("part", nargs=-1, required=True,
                 type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--keep-seconds", is_flag=True, help="Record the pages' seconds, for the shares.")
+@click.option("--beside", type=RunName(), default="", metavar="NAME",
+              help="Keep it under this name: the status page shows its records beside the others.")
 @click.pass_obj
-def merge(project: Project, part: tuple[Path, ...], keep_seconds: bool) -> None:
+def merge(project: Project, part: tuple[Path, ...], keep_seconds: bool, beside: str) -> None:
     """Put together what `run --shard` left in other machines' _build, each copied to a PART."""
-    _report(project, merges.merge(project, part, click.echo), keep_seconds)
+    _report(project, merges.merge(project, part, click.echo, beside), keep_seconds)
 
 
 @main.command(epilog=f"Example: {EXAMPLES['repeat']}")

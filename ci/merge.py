@@ -58,13 +58,16 @@ class _Given:
         return f"python -m ci run --shard {self.part.i}/{self.part.n}"
 
 
-def merge(project: Project, folders: Sequence[Path], say: Callable[[str], None] = print) -> Report:
+def merge(project: Project, folders: Sequence[Path], say: Callable[[str], None] = print,
+          beside: str = "") -> Report:
     """Check all parts, then take over their executed notebooks and records.
 
     Args:
         project: the checkout; its commit and requirements must be those of the parts.
         folders: for each part the ``_build`` of its machine, or the folder around it.
         say: takes the line that sums it up.
+        beside: a name for this run, if it is not the one whose outputs the site shows: it is kept
+            under it, and the status page shows its records beside the others.
 
     Returns:
         The report over all pages, as a run of them here would give it; pages that failed in a
@@ -80,12 +83,13 @@ def merge(project: Project, folders: Sequence[Path], say: Callable[[str], None] 
         _check_origin(project, one)
     _check_together(given, pages)
     stage = replace(project, out=project.build / STAGE)
+    place = replace(project, out=project.build / "beside" / beside) if beside else project
     with locked(project, say):
         shutil.rmtree(stage.build, ignore_errors=True)  # of a merge that was killed
         try:
             found = {slug: _stage(stage, one, pages[slug])
                      for one in given for slug in one.part.pages}
-            _take_over(stage, project, found.values())
+            _take_over(stage, place, found.values())
         except OSError as error:
             raise BookError(project.relative(project.build), f"cannot be written ({error})",
                             "Nothing was merged; make room and merge again") from None

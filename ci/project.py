@@ -10,7 +10,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,12 @@ class Project:
     @property
     def html(self) -> Path:
         return self.build / "html"
+
+    @property
+    def beside(self) -> list[Project]:
+        """Runs of the same pages on other devices, of which only the records are shown."""
+        folders = sorted((self.build / "beside").glob("*/"))
+        return [replace(self, out=folder) for folder in folders if folder.is_dir()]
 
     @property
     def requirements(self) -> Path:

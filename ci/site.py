@@ -212,7 +212,8 @@ def site_key(project: Project, book: Snapshot, made_of: str, vouched: list[str],
     texts = [part for slug in book.slugs for part in (slug, book.text(slug))]
     return digest(made_of, *texts, *vouched, _digest_files(
         [project.root / "_toc.yml", project.root / "CITATION.cff",
-         *_files(project.claims_file.parent), *map(Path, depends)]), feed_digest(project))
+         *_files(project.claims_file.parent), *map(Path, depends)]), feed_digest(project),
+        _digest_files(run.record(slug) for run in project.beside for slug in book.slugs))
 
 
 def _vouched(project: Project, book: Snapshot, known: set[str]) -> list[str]:

@@ -25,6 +25,7 @@ from ci.project import BookError, Project, digest, git_commit, locked
 from ci.record import FORMAT, Machine, Record, doubts, page_key, read_record, write_record
 from ci.run import run
 from ci.shard import seconds_file, split, write_part
+from ci.site import site
 from tests.conftest import ROOT, Make, cell, ci, make_tiny, page, quiet
 from tests.test_shard import invoke, record_of
 
@@ -130,6 +131,46 @@ def test_each_clone_finds_the_same_split(world: World) -> None:
     # Each has run its share and no more.
     assert sorted(p.stem for p in first.executed.glob("*")) == ["one"]
     assert sorted(p.stem for p in second.executed.glob("*")) == ["three", "two"]
+
+
+def test_a_run_beside_changes_nothing_else_and_the_status_page_shows_it(
+        world: World, parts: list[Path], tmp_path: Path) -> None:
+    """A CPU's run under another device's name, in the parts only."""
+    project = world.clone(tmp_path / "target")
+    project.text("index").write_text("# Tiny\n\n```{book-status}\n```\n")
+    assert not merge(project, parts, quiet).failed
+    site(project, quiet)
+    alone = (project.html / "index.html").read_text(encoding="utf-8")
+    assert "No run on a GPU is on record." in alone and "Beside it" not in alone
+    before = state(project)
+    for part in parts:
+        for path in (part / "records").glob("*.json"):
+            record = json.loads(path.read_text())
+            machine = Machine("Tiny T1", record["requirements"], record["python"],
+                              record["platform"])
+            key = page_key(read_page(project.text(path.stem)), machine)
+            path.write_text(json.dumps({**record, "device": "Tiny T1", "key": key}))
+    status, said = invoke(project, "merge", "--beside", "gpu", *map(str, parts))
+    assert status == 0 and "run on Tiny T1" in said
+    assert {name: data for name, data in state(project).items()
+            if not name.startswith("beside/")} == before
+    lines: list[str] = []
+    site(project, lines.append)
+    assert "1 read" in lines[0]
+    both = (project.html / "index.html").read_text(encoding="utf-8")
+    assert "Beside it: gpu, on Tiny T1" in both and "No run on a GPU" not in both
+    assert both.count("status-beside") == 1 and "of an earlier text" not in both
+    record = project.beside[0].record("one")  # of code that the page no longer has
+    record.write_text(record.read_text().replace('"key": "', '"key": "0'))
+    site(project, quiet)
+    assert "of an earlier text" in (project.html / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["../up", "A", "-x", "a/b"])
+def test_the_name_of_a_run_beside_is_one_folder(target: Project, parts: list[Path], name: str
+                                                ) -> None:
+    status, said = invoke(target, "merge", f"--beside={name}", *map(str, parts))
+    assert status == 2 and "is not a name" in said
 
 
 def test_merged_parts_become_a_site(world: World, parts: list[Path], tmp_path: Path) -> None:

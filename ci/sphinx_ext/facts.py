@@ -27,7 +27,7 @@ from ci.pages import (
     words,
 )
 from ci.project import BookError, Project, digest, load_yaml
-from ci.record import Record, read_record
+from ci.record import Machine, Record, page_key, read_record
 from ci.sphinx_ext.api_names import api_of
 
 Facts = dict[str, Any]
@@ -199,8 +199,37 @@ def status_data(book: Snapshot, argument: str) -> Facts:
         rows.append([slug, record.status, record.started[:16].replace("T", " ") + " UTC",
                      record.device, f"{record.seconds:.1f}", f"{record.cell_seconds:.1f}",
                      f"{record.peak_mib:.0f}", record.commit])
+    runs = [beside_data(book, run) for run in book.project.beside]
+    devices = {one.device for one in records} | {run["device"] for run in runs}
+    return {"rows": rows, "versions": version_sets(records), "beside": runs,
+            "gpu": bool(devices - {"cpu", ""})}
+
+
+def version_sets(records: list[Record]) -> list[list[Any]]:
+    """Return each set of Python, platform and versions with the number of pages that have it."""
     sets = Counter((one.python, one.platform, tuple(one.versions.items())) for one in records)
-    return {"rows": rows, "versions": [[*key, count] for key, count in sets.items()]}
+    return [[*key, count] for key, count in sets.items()]
+
+
+def beside_data(book: Snapshot, run: Project) -> Facts:
+    """The records of a run that the site shows beside its own: its seconds next to these.
+
+    A page that was run from other code than it has now says so.
+    """
+    rows, records = [], []
+    for slug in book.notebooks:
+        record, own = read_record(run, slug), book.record(slug)
+        if record is None:
+            continue
+        records.append(record)
+        made_on = Machine(record.device, record.requirements, record.python, record.platform)
+        current = record.key == page_key(book.page(slug), made_on)
+        rows.append([slug, record.status if current else f"{record.status}, of an earlier text",
+                     record.started[:16].replace("T", " ") + " UTC",
+                     f"{record.cell_seconds:.1f}", f"{own.cell_seconds:.1f}" if own else ""])
+    devices = sorted({one.device for one in records})
+    return {"name": run.build.name, "device": " and ".join(devices), "rows": rows,
+            "versions": version_sets(records)}
 
 
 def pages_data(book: Snapshot, argument: str) -> list[list[str]]:

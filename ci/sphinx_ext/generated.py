@@ -25,6 +25,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from ci.pages import VERDICTS
 from ci.sphinx_ext.boxes import verdict_class
+from ci.sphinx_ext.facts import Facts
 from ci.sphinx_ext.incremental import data_of
 from ci.sphinx_ext.links import to_site_links
 
@@ -159,6 +160,9 @@ class BookQuestions(BookDirective):
         return found
 
 
+NO_GPU = "No run on a GPU is on record."
+
+
 class BookStatus(BookDirective):
     """The records of the run that this site shows."""
 
@@ -174,7 +178,20 @@ class BookStatus(BookDirective):
                                   "", "")))
         table = self.table(("Page", "Status", "Run at", "Device", "Seconds", "In cells",
                             "Peak MiB", "Commit"), rows, ["status-table"])
-        return [*self.versions(data["versions"]), table]
+        return [*self.versions(data["versions"]), table,
+                *(node for run in data["beside"] for node in self.beside(run)),
+                *([] if data["gpu"] else [nodes.paragraph("", NO_GPU)])]
+
+    def beside(self, run: Facts) -> list[nodes.Node]:
+        """Return what another run says, its seconds beside those of the site's own."""
+        if not run["rows"]:
+            return []
+        rows = [((), ([self.link(slug, "", slug)], *cells)) for slug, *cells in run["rows"]]
+        return [
+            nodes.rubric("", f"Beside it: {run['name']}, on {run['device']}"),
+            *self.versions(run["versions"]),
+            self.table(("Page", "Status", "Run at", f"In cells, {run['name']}",
+                        "In cells, this site"), rows, ["status-beside"])]
 
     def versions(self, sets: list[list[Any]]) -> list[nodes.Node]:
         """Return a sentence for each set of versions that the records name."""
