@@ -34,6 +34,7 @@ LIGHTHOUSE = "12.2.3"  # the one place that names its version
 GRADED = ("index", "data-parallel-vs-ddp", "claims")  # the first, a long one, one of many rows
 GOALS = {"performance": 99, "accessibility": 100, "best-practices": 100, "seo": 100}
 WIRE = 250_000  # bytes of the first view
+WORDS = 600_000  # bytes of the page that searches, which loads the words of the whole book
 SHIFT = 0.0  # cumulative layout shift
 THEMES = ("light", "dark")
 PHONE = {"width": 412, "height": 823}  # Lighthouse's phone
@@ -389,8 +390,9 @@ def missed(seen: Iterable[Seen]) -> list[str]:
     """Return the goals that pages missed, one line each."""
     lines = []
     for one in seen:
-        if one.first > WIRE:
-            lines.append(f"{one.page}: {one.first} bytes for the first view, {WIRE} allowed")
+        allowed = WORDS if one.page == "search" else WIRE
+        if one.first > allowed:
+            lines.append(f"{one.page}: {one.first} bytes for the first view, {allowed} allowed")
         if one.shift > SHIFT:
             lines.append(f"{one.page}: the layout shifts by {one.shift:g}: "
                          + "; ".join(one.shifted[:3]))

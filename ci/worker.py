@@ -140,8 +140,7 @@ class Client(PapermillNotebookClient):
     """
 
     def __init__(self, nb_man: Any, job: Job, numbers: dict[int, int], **options: Any) -> None:
-        # A line may come in two messages; the site would break it there.
-        super().__init__(nb_man, coalesce_streams=True, **options)
+        super().__init__(nb_man, **options)
         self.job = job
         self.numbers = numbers
         self.cell = 0  # the number of the code cell that runs, or ran last
@@ -334,9 +333,30 @@ def clean(source: nbformat.NotebookNode, ran: nbformat.NotebookNode) -> nbformat
     for cell in source.cells:
         twin = by_id.get(cell["id"])
         if cell.cell_type == "code" and twin and twin.source == cell.source:
-            cell.outputs = twin.outputs
+            cell.outputs = joined(twin.outputs)
             cell.execution_count = twin.execution_count
     return source
+
+
+def joined(outputs: list[Any]) -> list[Any]:
+    """Return the outputs with each stream in one piece, stdout first; the others keep their order.
+
+    A line may come in two messages, and the site would break it there. nbclient's own way
+    (``coalesce_streams``) takes minutes for a long line, by the expression that it searches.
+    """
+    texts: dict[str, str] = {}
+    others = []
+    place = 0  # among the others, where the first stream stood
+    for one in outputs:
+        if one.output_type != "stream":
+            others.append(one)
+            continue
+        if not texts:
+            place = len(others)
+        texts[one.name] = texts.get(one.name, "") + one.text
+    streams = [nbformat.v4.new_output("stream", name=name, text=texts[name])
+               for name in sorted(texts, reverse=True)]
+    return [*others[:place], *streams, *others[place:]]
 
 
 def first_line(text: str) -> str:

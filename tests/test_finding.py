@@ -75,7 +75,7 @@ QUERIES = [
     ("F.relu", "init-schemes", "#cell-"),
     ("torch.nn.functional.relu", "init-schemes", "#cell-"),
     ("tf.data.Dataset.prefetch", "tfdata-pipelines", "#"),
-    ("tf.data.Dataset.interleave", "tfdata-pipelines", ""),
+    ("tf.data.Dataset.interleave", "tfdata-map-vs-interleave", ""),
     ("DistributedDataParallel", "data-parallel-vs-ddp", ""),
     ("kaiming_nor", "init-schemes", ""),  # not typed to its end
     # a claim by its words, or by its name
@@ -91,11 +91,11 @@ QUERIES = [
     ("权重初始化", "init-schemes", ""),
     # spelling, endings, slips
     ("initialization", "init-schemes", ""),
-    ("averaging gradients", "data-parallel-vs-ddp", ""),
+    ("averaging gradients in two processes", "data-parallel-vs-ddp", ""),
     ("prefech", "tfdata-pipelines", ""),
     ("kaimnig", "init-schemes", ""),
     # an error that a page shows
-    ("InvalidArgumentError", "tfdata-pipelines", "#cell-"),
+    ("InvalidArgumentError", "tfdata-map-vs-interleave", "#cell-"),
 ]
 
 
