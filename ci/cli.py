@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -162,7 +161,7 @@ class RunName(click.ParamType[str]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None
                 ) -> str:
-        if value and not re.fullmatch(r"[a-z0-9][a-z0-9-]*", str(value)):
+        if value and not pages_new.SLUG.fullmatch(str(value)):
             self.fail(f"{value!r} is not a name: lower case, digits and dashes", param, ctx)
         return str(value)
 

@@ -12,14 +12,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import nbformat
 
 from ci.pages import Cell, Page, notebook_slugs, read_page
 from ci.project import BookError, Project
 from ci.record import Record, read_record
-from ci.repeat import TAG, Printed, printed, shorten
+from ci.repeat import TAG, Printed, cells_run, notebook_of, printed, shorten
 
 VERSION = re.compile(r"\b\d+(\.\d+)+[\w.+]*")
 DEPRECATED = re.compile(r"deprecat|FutureWarning|PendingRemoval|will be removed", re.I)
@@ -31,7 +28,6 @@ class Side:
     """What one run gave for a page: its record and what each cell printed, up to the last."""
 
     record: Record
-    sources: tuple[str, ...]
     cells: tuple[Printed, ...]
 
 
@@ -129,19 +125,13 @@ def _side(run: Project, page: Page) -> Side | None:
     record = read_record(run, page.slug)
     if record is None:
         return None
-    path = run.executed_notebook(page.slug) if record.ok else run.failed / f"{page.slug}.ipynb"
-    cells: list[Any] = []
-    if path.is_file():
-        cells = [one for one in nbformat.read(path, as_version=4).cells if one.cell_type == "code"]
-    elif record.ok:
+    path, cells = notebook_of(run, record), cells_run(run, record)
+    if record.ok and not path.is_file():
         raise BookError(path, "there is a record and no notebook", "Copy the whole `_build`")
-    if record.failure:
-        cells = cells[:record.failure.cell]
-    sources = tuple(one.source for one in cells)
-    if sources != tuple(cell.source for cell in page.code)[:len(sources)]:
+    if [one.source for one in cells] != [cell.source for cell in page.code[:len(cells)]]:
         raise BookError(path, f"not a run of book/{page.slug}.md as it stands here",
                         "Check out the commit that was run, or run it again")
-    return Side(record, sources, tuple(printed(one.outputs) for one in cells))
+    return Side(record, tuple(printed(one.outputs) for one in cells))
 
 
 # ------------------------------------------------------------------ comparing

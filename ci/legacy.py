@@ -53,7 +53,7 @@ def legacy(project: Project, only: list[str], say: Callable[[str], None] = print
                             f"One of: {', '.join(there)}")
     changed = []
     for name in only or there:
-        page, _ = place(project, there[name])
+        place(project, there[name])  # told before the minutes that it takes
         say(f"{name}: running in an environment of its own ...")
         record = run_script(project, there[name], seconds)
         with locked(project, say):

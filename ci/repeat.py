@@ -129,16 +129,24 @@ def repeat(
 
 def _take(project: Project, record: Record, number: int) -> Take:
     """Read what one run gave. It counts as what it was: some pages are never started warm."""
-    path = project.executed_notebook(record.page) if record.ok else \
-        project.failed / f"{record.page}.ipynb"
-    cells: list[Any] = []
-    if path.is_file():
-        cells = [cell for cell in nbformat.read(path, as_version=4).cells
-                 if cell.cell_type == "code"]
-    if record.failure:
-        cells = cells[:record.failure.cell]
-    return Take(number, record.warm, tuple(printed(cell.outputs) for cell in cells),
+    return Take(number, record.warm,
+                tuple(printed(cell.outputs) for cell in cells_run(project, record)),
                 record.failure)
+
+
+def cells_run(project: Project, record: Record) -> list[Any]:
+    """Return the code cells of a run, up to the one that failed; none if it left no notebook."""
+    path = notebook_of(project, record)
+    if not path.is_file():
+        return []
+    cells = [one for one in nbformat.read(path, as_version=4).cells if one.cell_type == "code"]
+    return cells[:record.failure.cell] if record.failure else cells
+
+
+def notebook_of(project: Project, record: Record) -> Path:
+    """Return where a run left the page's notebook."""
+    return project.executed_notebook(record.page) if record.ok else \
+        project.failed / f"{record.page}.ipynb"
 
 
 # ------------------------------------------------------------------ what a cell printed
