@@ -5,7 +5,7 @@ READY := .venv/.ready
 PAGE ?= init-schemes
 
 .DEFAULT_GOAL := help
-.PHONY: help book test pair run merge repeat drift site check serve zip course page audit new legacy faults bench clean lock
+.PHONY: help book test pair run merge repeat drift site check serve zip course page audit new legacy gpu faults bench clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ new: $(READY) ## a new page from the style guide (PAGE=nn-module)
 
 legacy: $(READY) ## run the scripts for old versions, record them on their pages (ARGS=estimator)
 	$(PY) -m ci legacy $(ARGS)
+
+gpu: $(READY) ## keep what a run on a GPU has measured, show it on the pages (ARGS=gpu-machine/_build)
+	$(PY) -m ci gpu $(ARGS)
 
 faults: $(READY) ## inject faults, show how each ends (ARGS="--write" into ci/README.md)
 	$(PY) -m ci faults $(ARGS)

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from ci.claims import Listed, load_claims, load_topics
+from ci.gpu import check_gpu
 from ci.imports import check_imports
 from ci.legacy import check_legacy
 from ci.pages import (
@@ -585,8 +586,9 @@ def check_renamed(project: Project, slugs: list[str]) -> list[Finding]:
 
 
 def check_records(project: Project, slugs: list[str]) -> list[Finding]:
-    """What pages have recorded of old versions is of the scripts as they stand."""
-    return [Finding(file, p.line, p.what, p.way_out) for file, p in check_legacy(project)]
+    """What pages show of old versions and of GPUs is what was recorded, of code as it stands."""
+    return [Finding(file, p.line, p.what, p.way_out)
+            for file, p in (*check_legacy(project), *check_gpu(project))]
 
 
 def check_seconds(project: Project, slugs: list[str]) -> list[Finding]:

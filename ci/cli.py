@@ -14,6 +14,7 @@ from ci import archive as archives
 from ci import check as checks
 from ci import drift as drifts
 from ci import faults as injected
+from ci import gpu as gpus
 from ci import legacy as legacies
 from ci import lock as locks
 from ci import merge as merges
@@ -44,6 +45,7 @@ EXAMPLES = {
     "audit": "python -m ci audit --runs 1",
     "new": "python -m ci new nn-module",
     "legacy": "python -m ci legacy estimator",
+    "gpu": "python -m ci gpu gpu-machine/_build",
     "faults": "python -m ci faults --only 'disk full'",
     "bench": "python -m ci bench --rounds 3 --sizes 30,100",
     "clean": "python -m ci clean",
@@ -342,6 +344,21 @@ def new(project: Project, slug: str) -> None:
 def legacy(project: Project, script: tuple[str, ...]) -> None:
     """Run the scripts for old versions, each in its own environment; record them on pages."""
     legacies.legacy(project, list(script), click.echo)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['gpu']}")
+@click.argument("run", required=False,
+                type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--forget", metavar="PAGE", help="Remove this page's record.")
+@click.pass_obj
+def gpu(project: Project, run: Path | None, forget: str | None) -> None:
+    """Keep what the pages of RUN, the `_build` of a machine with a GPU, have measured there."""
+    if (run is None) == (forget is None):
+        raise click.UsageError("Give a RUN to keep, or --forget a page.")
+    if forget:
+        gpus.forget(project, forget, click.echo)
+    elif run:
+        gpus.keep(project, run, click.echo)
 
 
 @main.command(epilog=f"Example: {EXAMPLES['faults']}")

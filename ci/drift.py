@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ci.pages import Cell, Page, notebook_slugs, read_page
 from ci.project import BookError, Project
-from ci.record import Record, read_record
+from ci.record import Record, read_record, run_folder
 from ci.repeat import TAG, Printed, cells_run, notebook_of, printed, shorten
 
 VERSION = re.compile(r"\b\d+(\.\d+)+[\w.+]*")
@@ -84,7 +84,7 @@ def drift(project: Project, first: Path, second: Path) -> Drifted:
     Raises:
         BookError: one of them holds no record, or a notebook of other code than the page's.
     """
-    runs = [replace(project, out=_build(folder)) for folder in (first, second)]
+    runs = [replace(project, out=run_folder(folder)) for folder in (first, second)]
     found, versions = [], []
     for run in runs:
         records = [record for slug in notebook_slugs(project) if (record := read_record(run, slug))]
@@ -98,12 +98,6 @@ def drift(project: Project, first: Path, second: Path) -> Drifted:
         if any(sides):
             found.append(compare(page, *sides))
     return Drifted(versions[0], versions[1], tuple(found))
-
-
-def _build(folder: Path) -> Path:
-    """Return the folder of a run's outputs: the one given, or the ``_build`` inside it."""
-    inside = folder / "_build"
-    return (inside if inside.is_dir() else folder).resolve()
 
 
 def _versions(records: list[Record]) -> dict[str, str]:

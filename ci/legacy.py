@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from ci.pages import Cell, Page, Problem, read_page, toc_files
-from ci.pair import pair
-from ci.project import BookError, Project, digest, locked, write_atomic
+from ci.project import BookError, Project, digest, locked
+from ci.recorded import fill, json_source
 
 FOLDER = "book/_data/legacy"
 TITLE = re.compile(r"# @title Recorded by (?P<script>\S+\.py)(?: \((?P<digest>[0-9a-f]*)\))?")
 NAME = "recorded"
-COLUMNS = 86
 SECONDS = 900.0
 
 
@@ -62,10 +61,7 @@ def legacy(project: Project, only: list[str], say: Callable[[str], None] = print
             if source == cell.source:
                 say(f"{name}: as recorded in book/{page.slug}.md")
                 continue
-            lines = page.text.splitlines(keepends=True)
-            end = cell.line - 1 + cell.lines
-            write_atomic(page.path, "".join([*lines[:cell.line - 1], source, "\n", *lines[end:]]))
-            pair(project, only=page.slug)
+            fill(project, page, cell, source)
         changed.append(page.slug)
         say(f"{name}: recorded in book/{page.slug}.md")
     return changed
@@ -128,33 +124,8 @@ def script_digest(script: Path) -> str:
 
 def recorded_source(project: Project, script: Path, record: dict[str, Any]) -> str:
     """Return the source of the cell that holds a record."""
-    if "'''" in (text := json.dumps(record)):
-        raise BookError(project.relative(script), "a text of the record holds three quotes",
-                        "Leave them out")
-    return "\n".join([
-        f"# @title Recorded by {project.relative(script)} ({script_digest(script)})",
-        "import json", "", f"{NAME} = json.loads(r'''", *wrapped(text), "''')"])
-
-
-def wrapped(text: str, columns: int = COLUMNS) -> list[str]:
-    """Return JSON in lines of at most ``columns`` where its texts allow, broken between values."""
-    lines = [""]
-    for piece in pieces(text):
-        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > columns:
-            lines[-1] = lines[-1].rstrip()
-            lines.append("")
-        lines[-1] += piece
-    return [line.rstrip() for line in lines]
-
-
-def pieces(text: str) -> Iterator[str]:
-    """Split JSON behind each comma that separates values, and behind opening brackets."""
-    start = 0
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*"|, |[\[{]', text):
-        if not match[0].startswith('"'):
-            yield text[start:match.end()]
-            start = match.end()
-    yield text[start:]
+    name = project.relative(script)
+    return json_source(f"# @title Recorded by {name} ({script_digest(script)})", NAME, record, name)
 
 
 def check_legacy(project: Project) -> Iterator[tuple[str, Problem]]:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from ci.pages import Page
@@ -132,6 +133,12 @@ def read_record(project: Project, slug: str) -> Record | None:
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
     return record if record.format == FORMAT and record.page == slug else None
+
+
+def run_folder(folder: Path) -> Path:
+    """Return the folder of a run's outputs: the one given, or the ``_build`` inside it."""
+    inside = folder / "_build"
+    return (inside if inside.is_dir() else folder).resolve()
 
 
 def is_current(project: Project, page: Page, machine: Machine) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.server
 import json
 import re
@@ -395,7 +396,7 @@ def test_previews_of_the_book(site: Project) -> None:
     pictures = set()
     for slug in toc_files(PROJECT):
         said = head(site, slug)
-        assert 20 < len(said["description"]) <= 202, slug
+        assert 20 < len(html.unescape(said["description"])) <= 202, slug
         assert said["og:title"] and said["og:url"].endswith(f"/{slug}.html")
         file = site.html / said["og:image"].removeprefix("https://proof-by-running.github.io/book/")
         width, height = Image.open(file).size

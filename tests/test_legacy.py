@@ -11,10 +11,11 @@ from click.testing import CliRunner
 
 from ci.check import check
 from ci.cli import main
-from ci.legacy import COLUMNS, FOLDER, legacy, scripts, wrapped
+from ci.legacy import FOLDER, legacy, scripts
 from ci.pages import read_page
 from ci.pair import pair
 from ci.project import BookError, Project
+from ci.recorded import COLUMNS, wrapped
 from tests.conftest import ROOT, Make, cell, page, quiet
 
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///\n'
