@@ -1,11 +1,15 @@
 # One verb per task; each is one line that calls `python -m ci VERB`. `make help` lists them.
 PYTHON ?= python3
-PY := .venv/bin/python
-READY := .venv/.ready
+# The environment: of the lock, or of another set of versions in pyproject.toml (SET=newest).
+SET ?=
+VENV := $(if $(SET),_build/sets/$(SET),.venv)
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
 PAGE ?= init-schemes
 
 .DEFAULT_GOAL := help
-.PHONY: help book test pair run merge repeat drift site check serve zip course page audit new legacy gpu faults bench clean lock
+.PHONY: help book test pair run merge gather repeat drift weekly marks site check serve zip course page audit new legacy gpu faults bench publish rehearsal browser \
+	clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,11 +29,20 @@ run: $(READY) ## execute the pages that changed
 merge: $(READY) ## put together what `run --shard i/n` left on other machines (ARGS="parts/*")
 	$(PY) -m ci merge $(ARGS)
 
+gather: $(READY) ## merge all parts that a workflow's machines have left (ARGS=parts)
+	$(PY) -m ci gather $(ARGS)
+
 repeat: $(READY) ## run each page several times, warm and cold, and compare (ARGS="--times 3")
 	$(PY) -m ci repeat $(ARGS)
 
 drift: $(READY) ## compare two runs with other versions (ARGS="pinned/_build newest/_build")
 	$(PY) -m ci drift $(ARGS)
+
+weekly: $(READY) ## compare runs with other versions, tell what differs (ARGS="parts newest")
+	$(PY) -m ci weekly $(ARGS)
+
+marks: $(READY) ## take over what the last weekly run found, for the site to show
+	$(PY) -m ci marks $(ARGS)
 
 site: $(READY) ## build _build/html from the executed notebooks; executes nothing
 	$(PY) -m ci site
@@ -67,6 +80,15 @@ faults: $(READY) ## inject faults, show how each ends (ARGS="--write" into ci/RE
 bench: $(READY) ## how fast the line is, beside others and the machine's limit (ARGS="--rounds 1")
 	$(PY) -m ci bench $(ARGS)
 
+publish: $(READY) ## put the site where a server reads it, in one step (ARGS=/srv/book)
+	$(PY) -m ci publish $(ARGS)
+
+rehearsal: $(READY) ## do here what the workflow does, then break it in five ways
+	$(PY) -m ci rehearsal $(ARGS)
+
+browser: $(READY) ## the browser of the tests, and what it needs of the system
+	$(PY) -m playwright install --with-deps chromium
+
 clean: $(READY) ## remove _build
 	$(PY) -m ci clean
 
@@ -78,7 +100,11 @@ lock: $(READY) ## remake requirements.txt from pyproject.toml
 $(READY): requirements.txt
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); \
 	ok or sys.exit("Python %d.%d is not supported: use 3.11 to 3.13, as in `make PYTHON=python3.13 book`" % sys.version_info[:2])'
-	rm -rf .venv
-	$(PYTHON) -m venv .venv
+	rm -rf $(VENV)
+ifeq ($(SET),)
+	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+else
+	$(PYTHON) -m ci.sets $(SET) $(VENV)
+endif
 	touch $(READY)

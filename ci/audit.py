@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from ci.node import npm_tool
 from ci.project import BookError, Project, load_yaml
 
 if TYPE_CHECKING:
@@ -268,27 +269,9 @@ def lighthouse(project: Project, say: Callable[[str], None]) -> Path:
     Raises:
         BookError: there is no node, or npm could not install it.
     """
-    folder = project.build / ".audit"
-    command = folder / "node_modules" / ".bin" / "lighthouse"
-    package = folder / "node_modules" / "lighthouse" / "package.json"
-    if package.is_file() and json.loads(package.read_bytes())["version"] == LIGHTHOUSE:
-        return command
-    npm = shutil.which("npm")
-    if not npm or not shutil.which("node"):
-        raise BookError("node", "Lighthouse needs node 18 or later with npm, and there is none",
-                        "Install it (`apt-get install nodejs npm`), or leave Lighthouse out: "
-                        "`python -m ci audit --no-lighthouse`")
-    say(f"installing Lighthouse {LIGHTHOUSE} under {project.relative(folder)}")
-    folder.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
-        [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--no-save",
-         "--ignore-scripts", f"lighthouse@{LIGHTHOUSE}"],
-        capture_output=True, text=True, check=False)
-    if done.returncode or not command.is_file():
-        last = (done.stderr.strip().splitlines() or ["npm said nothing"])[-1]
-        raise BookError(project.relative(folder), f"npm could not install Lighthouse ({last})",
-                        "Mend that, or use `python -m ci audit --no-lighthouse`")
-    return command
+    place = npm_tool(project, ".audit", "lighthouse", LIGHTHOUSE,
+                     "python -m ci audit --no-lighthouse", say)
+    return place.parent / ".bin" / "lighthouse"
 
 
 def grade(command: Path, address: str, runs: int) -> tuple[dict[str, int], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,23 +18,31 @@ from ci import faults as injected
 from ci import gpu as gpus
 from ci import legacy as legacies
 from ci import lock as locks
+from ci import marks as marking
 from ci import merge as merges
 from ci import new as pages_new
 from ci import pair as pairs
+from ci import publish as publishing
+from ci import rehearse as rehearsals
 from ci import repeat as repeats
 from ci import run as runs
 from ci import serve as serving
 from ci import shard as shards
 from ci import site as sites
+from ci import workflows
 from ci.project import BookError, Project, locked
 
+BUILT = "PROOF_BY_RUNNING_BUILT"
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 98}
 EXAMPLES = {
     "pair": "python -m ci pair --check",
     "run": "python -m ci run init-schemes --jobs 1",
     "merge": "python -m ci merge parts/*",
+    "gather": "python -m ci gather parts",
     "repeat": "python -m ci repeat init-schemes --times 5",
     "drift": "python -m ci drift pinned/_build newest/_build",
+    "weekly": "python -m ci weekly parts newest oldest --tell",
+    "marks": "python -m ci marks",
     "site": "python -m ci site",
     "check": "python -m ci check init-schemes",
     "book": "python -m ci book",
@@ -48,6 +57,8 @@ EXAMPLES = {
     "gpu": "python -m ci gpu gpu-machine/_build",
     "faults": "python -m ci faults --only 'disk full'",
     "bench": "python -m ci bench --rounds 3 --sizes 30,100",
+    "publish": "python -m ci publish /srv/book",
+    "rehearsal": "python -m ci rehearsal",
     "clean": "python -m ci clean",
     "lock": "python -m ci lock",
 }
@@ -113,21 +124,26 @@ def pair(project: Project, page: str | None, check: bool, normalize: bool) -> No
               help="Fork pages from a parent that has imported the frameworks, or start each from "
                    "nothing (default: warm on Linux, for more than one page).")
 @click.option("--shard", type=shards.Share(), help="This machine's share of all pages; i from 1.")
+@click.option("--by-framework", is_flag=True,
+              help="With --shard 1/2 or 2/2: the pages about TensorFlow are the second share.")
 @click.option("--keep-seconds", is_flag=True, help="Record the pages' seconds, for the shares.")
 @click.pass_obj
 def run(project: Project, page: tuple[str, ...], jobs: int | None, cell_seconds: float,
         page_seconds: float, memory: float, output: float, force: bool, warm: bool | None,
-        shard: tuple[int, int] | None, keep_seconds: bool) -> None:
+        shard: tuple[int, int] | None, by_framework: bool, keep_seconds: bool) -> None:
     """Execute the pages that changed, by papermill, each in its own process and folder."""
     limits = runs.Limits(cell_seconds, page_seconds, memory, output)
     only = list(page) or None
+    if by_framework and (not shard or shard[1] != 2):
+        raise click.UsageError("--by-framework splits in two: give --shard 1/2 or 2/2.")
     if shard:
         if page:
             raise click.UsageError("--shard takes no page names: its share follows from i/n.")
         if keep_seconds:
             raise click.UsageError("--shard takes no --keep-seconds: it would change the next "
                                    "split on this machine alone. Give it to merge.")
-        only = shards.split(project, shard[1])[shard[0] - 1]
+        parts = shards.by_framework(project) if by_framework else shards.split(project, shard[1])
+        only = parts[shard[0] - 1]
         click.echo(shards.announce(project, *shard, only))
         if not only:
             shards.write_part(project, *shard, only)
@@ -180,6 +196,14 @@ def merge(project: Project, part: tuple[Path, ...], keep_seconds: bool, beside: 
     _report(project, merges.merge(project, part, click.echo, beside), keep_seconds)
 
 
+@main.command(epilog=f"Example: {EXAMPLES['gather']}")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.pass_obj
+def gather(project: Project, folder: Path) -> None:
+    """Merge all parts in FOLDER: part-gpu-1, part-cpu-1, ...; the GPU's are what the site shows."""
+    _report(project, merges.gather(project, folder, click.echo))
+
+
 @main.command(epilog=f"Example: {EXAMPLES['repeat']}")
 @click.argument("page", nargs=-1)
 @click.option("--times", type=click.IntRange(2), default=5, show_default=True,
@@ -212,6 +236,25 @@ def drift(project: Project, first: Path, second: Path) -> None:
         raise click.exceptions.Exit(1)
 
 
+@main.command(epilog=f"Example: {EXAMPLES['weekly']}")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("sets", nargs=-1)
+@click.option("--tell", is_flag=True, help="Open, renew or close an issue for each set, by `gh`.")
+@click.pass_obj
+def weekly(project: Project, folder: Path, sets: tuple[str, ...], tell: bool) -> None:
+    """Compare the pinned run with the SETS that other machines ran: FOLDER/part-newest-1, ..."""
+    same = marking.weekly(project, folder, list(sets), click.echo)
+    if tell:
+        marking.tell(project, same, click.echo)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['marks']}")
+@click.pass_obj
+def marks(project: Project) -> None:
+    """Take over what the last weekly run found, for the site to show on the pages."""
+    marking.fetch(project, click.echo)
+
+
 @main.command(epilog=f"Example: {EXAMPLES['site']}")
 @click.pass_obj
 def site(project: Project) -> None:
@@ -232,9 +275,11 @@ def check(project: Project, page: tuple[str, ...]) -> None:
 
 
 def _check(project: Project, only: list[str] | None = None) -> None:
-    findings = checks.check(project, only)
+    findings = [str(finding) for finding in checks.check(project, only)]
+    if not only:
+        findings += workflows.check_workflows(project, click.echo)
     for finding in findings:
-        click.echo(str(finding))
+        click.echo(finding)
     if findings:
         raise click.exceptions.Exit(1)
     click.echo("check: nothing found")
@@ -252,16 +297,21 @@ def book(ctx: click.Context) -> None:
 
 @main.command(epilog=f"Example: {EXAMPLES['test']}",
               context_settings={**CONTEXT, "ignore_unknown_options": True})
+@click.option("--built", is_flag=True,
+              help="Execute nothing: test what other machines ran and `gather` put together.")
 @click.argument("pytest_options", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def test(ctx: click.Context, pytest_options: tuple[str, ...]) -> None:
+def test(ctx: click.Context, built: bool, pytest_options: tuple[str, ...]) -> None:
     """Check, execute, build, then run the tests, those in a browser included."""
     project: Project = ctx.obj
     for tool in (["ruff", "check", "."], ["mypy"]):
         _tool(project, tool)
     ctx.invoke(pair, check=True)
     _check(project)
-    _run(project)
+    if built:
+        os.environ[BUILT] = "1"  # the tests take the site as it is
+    else:
+        _run(project)
     ctx.invoke(site)
     _tool(project, ["pytest", *pytest_options])
 
@@ -410,6 +460,25 @@ def bench(project: Project, rounds: int, sizes: list[int], copies: int, ours: bo
     from ci import bench as benches  # a page must never wait for what only measures
 
     benches.bench(project, rounds, sizes, copies, not ours, click.echo)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['publish']}")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.pass_obj
+def publish(project: Project, folder: Path) -> None:
+    """Publish the site to FOLDER, where FOLDER/site is a server's root, in one step."""
+    publishing.publish(project, folder, click.echo)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['rehearsal']}")
+@click.option("--tests", default=rehearsals.TESTS, show_default=True,
+              help="What the workflow's tests are cut down to ('' for all of them).")
+@click.option("--keep", is_flag=True, help="Keep the folder of the machines.")
+@click.pass_obj
+def rehearsal(project: Project, tests: str, keep: bool) -> None:
+    """Do here what the workflow does on its machines, then break it in five ways."""
+    if rehearsals.rehearse(project, tests, keep, click.echo):
+        raise click.exceptions.Exit(1)
 
 
 @main.command(epilog=f"Example: {EXAMPLES['clean']}")

@@ -100,6 +100,43 @@ def merge(project: Project, folders: Sequence[Path], say: Callable[[str], None] 
     return Report(ordered, (), time.monotonic() - began)
 
 
+def parts_by_machine(folder: Path) -> dict[str, list[Path]]:
+    """Return the folders ``part-<machine>-<i>`` in a folder, by machine."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("part-*-*")):
+        found.setdefault(path.name.removeprefix("part-").rpartition("-")[0], []).append(path)
+    return found
+
+
+def gather(project: Project, folder: Path, say: Callable[[str], None] = print) -> Report:
+    """Merge what the machines of a workflow have left: the folders ``part-<machine>-<i>``.
+
+    With parts of a machine named ``gpu`` the site shows those, and the others beside them; else
+    it shows the parts of ``cpu``.
+
+    Args:
+        project: the checkout.
+        folder: the folder of the parts.
+        say: takes a line for each machine.
+
+    Returns:
+        The report of the pages that the site shows, with those that failed on any machine.
+
+    Raises:
+        BookError: there is no part that a site could be made from, or :func:`merge` refused one.
+    """
+    found = parts_by_machine(folder)
+    first = next((name for name in ("gpu", "cpu") if name in found), None)
+    if first is None:
+        raise BookError(folder, "holds no part of a machine named gpu or cpu",
+                        "Name their folders part-gpu-1, part-cpu-1, part-cpu-2, ...")
+    others = {name: merge(project, parts, say, beside=name)
+              for name, parts in found.items() if name != first}
+    report = merge(project, found[first], say)
+    failed = tuple(record for one in others.values() for record in one.records if not record.ok)
+    return replace(report, records=(*report.records, *failed))
+
+
 def summary(merged: Sequence[Record], parts: int) -> str:
     """Return one line: how many pages of how many parts, on which devices and Pythons they ran."""
 

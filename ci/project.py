@@ -103,6 +103,11 @@ class Project:
         return [replace(self, out=folder) for folder in folders if folder.is_dir()]
 
     @property
+    def drift(self) -> Path:
+        """What the weekly runs with other versions found."""
+        return self.build / "drift"
+
+    @property
     def requirements(self) -> Path:
         return self.root / "requirements.txt"
 

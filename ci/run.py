@@ -120,6 +120,8 @@ def run(
         remove_partial(project.build)
         machine = Machine.here(project)
         pages = _pages(project, only)
+        if not force:
+            _adopt(project, pages, machine)
         todo = [p for p in pages if force or not is_current(project, p, machine)]
         for page in pages:
             if page not in todo:
@@ -138,6 +140,19 @@ def run(
         records = tuple(r for p in pages if (r := read_record(project, p.slug)))
         return Report(records, tuple(p.slug for p in todo), time.monotonic() - began,
                       _cpu_seconds() - cpu, warm_up)
+
+
+def _adopt(project: Project, pages: list[Page], machine: Machine) -> None:
+    """Take a page's outputs from a run beside this one that are what this machine would make.
+
+    On a machine that builds from a GPU's outputs, the CPU's are kept beside them.
+    """
+    for page in pages:
+        for run in project.beside:
+            if not is_current(project, page, machine) and is_current(run, page, machine):
+                write_atomic(project.executed_notebook(page.slug),
+                             run.executed_notebook(page.slug).read_bytes())
+                write_atomic(project.record(page.slug), run.record(page.slug).read_bytes())
 
 
 def prepare(project: Project, keep: warm_starts.KeptNursery) -> None:

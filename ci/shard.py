@@ -16,6 +16,7 @@ from statistics import median
 
 import click
 
+from ci.claims import load_topics
 from ci.pages import notebook_slugs
 from ci.project import BookError, Project, git_commit, write_json
 from ci.record import Machine, Record
@@ -155,6 +156,20 @@ def split(project: Project, n: int) -> list[list[str]]:
         loads[least] += seconds[slug]
         shares[least].append(slug)
     return [sorted(share, key=order.__getitem__) for share in shares]
+
+
+def by_framework(project: Project) -> list[list[str]]:
+    """Return two shares: the pages about TensorFlow last, all others first.
+
+    On a GPU the two frameworks need environments of their own.
+
+    Raises:
+        BookError: the list of questions, the table of contents or a page cannot be read.
+    """
+    topics = load_topics(project)
+    slugs = notebook_slugs(project)
+    last = {slug for slug in slugs if slug in topics and topics[slug].framework == "TensorFlow"}
+    return [[slug for slug in slugs if slug not in last], [slug for slug in slugs if slug in last]]
 
 
 def announce(project: Project, i: int, n: int, pages: list[str]) -> str:

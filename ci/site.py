@@ -36,7 +36,8 @@ from ci.sphinx_ext.outputs import Handed, hand_over
 STAGE = ".stage"
 PACKAGE = Path(__file__).resolve().parent
 # and all of sphinx_ext
-MODULES = ("__init__", "claims", "pages", "project", "record", "renamed", "site")
+MODULES = ("__init__", "claims", "drift", "marks", "merge", "pages", "project", "record", "renamed",
+           "site")
 BUILDERS = ("sphinx", "docutils", "jupyter-book", "myst-nb", "myst-parser", "jupyter-cache",
             "sphinx-book-theme", "pydata-sphinx-theme", "sphinx-external-toc", "sphinx-sitemap",
             "sphinx-design", "sphinx-togglebutton", "sphinx-copybutton", "markdown-it-py",
@@ -213,7 +214,8 @@ def site_key(project: Project, book: Snapshot, made_of: str, vouched: list[str],
     return digest(made_of, *texts, *vouched, _digest_files(
         [project.root / "_toc.yml", project.root / "CITATION.cff",
          *_files(project.claims_file.parent), *map(Path, depends)]), feed_digest(project),
-        _digest_files(run.record(slug) for run in project.beside for slug in book.slugs))
+        _digest_files(run.record(slug) for run in project.beside for slug in book.slugs),
+        _digest_files(sorted(project.drift.glob("*.json"))))
 
 
 def _vouched(project: Project, book: Snapshot, known: set[str]) -> list[str]:

@@ -18,7 +18,7 @@ import nbformat
 import pytest
 
 from ci import merge as merges
-from ci.merge import fits, merge
+from ci.merge import fits, gather, merge
 from ci.pages import read_page
 from ci.pair import pair
 from ci.project import BookError, Project, digest, git_commit, locked
@@ -225,6 +225,52 @@ def test_a_gpu_shard_beside_a_cpu_shard(target: Project, parts: list[Path]) -> N
         assert doubts(target, read_page(target.text(slug)), read_record(target, slug)) == ""
     record = read_record(target, "two")
     assert record is not None and (record.device, record.python) == ("NVIDIA H200", "3.12.1")
+
+
+def test_gathered_parts_show_the_gpu_and_keep_the_cpu_beside_for_the_next_run(
+        world: World, parts: list[Path], tmp_path: Path) -> None:
+    folder = parts[0].parent
+    with pytest.raises(BookError, match="holds no part of a machine named gpu or cpu"):
+        gather(world.clone(tmp_path / "none"), folder, quiet)
+    for i, part in enumerate(parts, start=1):
+        shutil.copytree(part, folder / f"part-cpu-{i}")
+        shutil.copytree(part, folder / f"part-gpu-{i}")
+    plain = world.clone(tmp_path / "plain")
+    for i, part in enumerate(parts, start=1):
+        for slug in read_part(part):
+            machine = Machine("Tiny T1", *(json.loads((part / "records" / f"{slug}.json")
+                                                      .read_text())[name]
+                                           for name in ("requirements", "python", "platform")))
+            edit_record(folder / f"part-gpu-{i}", slug, device="Tiny T1",
+                        key=page_key(read_page(plain.text(slug)), machine))
+    report = gather(plain, folder, quiet)
+    assert {one.device for one in report.records} == {"Tiny T1"}
+    assert [one.build.name for one in plain.beside] == ["cpu"]
+    # a machine without a GPU takes the CPU's outputs from beside them, and runs nothing
+    assert run(plain, say=quiet, warm=False).executed == ()
+    assert {read_record(plain, slug).device for slug in SLUGS} == {"cpu"}  # type: ignore[union-attr]
+    for i in (1, 2):
+        shutil.rmtree(folder / f"part-gpu-{i}")
+    other = world.clone(tmp_path / "other")
+    gather(other, folder, quiet)
+    assert other.beside == [] and read_record(other, "one").device == "cpu"  # type: ignore[union-attr]
+
+
+def read_part(part: Path) -> list[str]:
+    return list(json.loads((part / "shard.json").read_text())["pages"])
+
+
+def test_a_page_that_failed_beside_fails_what_is_gathered(
+        world: World, parts: list[Path], tmp_path: Path) -> None:
+    folder = parts[0].parent
+    for i, part in enumerate(parts, start=1):
+        shutil.copytree(part, folder / f"part-gpu-{i}")
+        shutil.copytree(part, folder / f"part-cpu-{i}")
+    edit_record(folder / "part-cpu-1", "one", status="failed", failure={
+        "page": "one", "cell": 1, "source": "x", "error": "E: no", "rerun": "again"})
+    target = world.clone(tmp_path / "gathers")
+    code, said = invoke(target, "gather", str(folder))
+    assert code == 1 and "FAILED one, code cell 1: E: no" in said
 
 
 def test_a_failed_page_is_taken_over_and_stops_the_site(world: World, tmp_path: Path) -> None:

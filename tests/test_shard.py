@@ -15,7 +15,7 @@ from ci.check import check
 from ci.cli import main
 from ci.project import BookError, Project
 from ci.record import Failure, Record, write_record
-from ci.shard import expected_seconds, keep_seconds, seconds_file, split
+from ci.shard import by_framework, expected_seconds, keep_seconds, seconds_file, split
 from tests.conftest import Make, cell, make_tiny, page
 
 PAGES = {name: page(f"# {name}", cell("1")) for name in "gfedcba"}  # not in alphabetical order
@@ -213,3 +213,16 @@ def test_the_books_own_list_is_in_order() -> None:
     path = seconds_file(Project(Path(__file__).resolve().parent.parent))
     data = json.loads(path.read_text(encoding="utf-8"))
     assert path.read_text(encoding="utf-8") == json.dumps(data, indent=1, sort_keys=True) + "\n"
+
+
+def test_by_framework_the_pages_about_tensorflow_are_the_second_share(tiny: Make) -> None:
+    code = page("# Page", cell("print(1)"))
+    project = tiny(dict.fromkeys(("own", "one", "two", "six"), code))
+    project.topics_file.write_text(
+        "one: {framework: PyTorch, en: a, zh: b}\ntwo: {framework: TensorFlow, en: a, zh: b}\n"
+        "six: {framework: both, en: a, zh: b}\n", encoding="utf-8")
+    assert by_framework(project) == [["own", "one", "six"], ["two"]]
+    assert invoke(project, "run", "--by-framework")[0] == 2
+    assert invoke(project, "run", "--by-framework", "--shard", "1/3")[0] == 2
+    code_, said = invoke(project, "run", "--cold", "--by-framework", "--shard", "2/2")
+    assert code_ == 0 and "shard 2/2: 1 of 4 pages" in said

@@ -22,6 +22,7 @@ from ci.sphinx_ext import (
     guard,
     incremental,
     links,
+    marks,
     previews,
     search,
     sidebar,
@@ -51,6 +52,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_css_file("book.css")
     app.add_js_file("book.js", loading_method="defer")
     for module in (addresses, api_index, boxes, exercises, feed, formulas, generated, guard,
-                   incremental, links, previews, search, sidebar, theme, using):
+                   incremental, links, marks, previews, search, sidebar, theme, using):
         module.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from ci.claims import Listed, Topic, load_claims, load_topics
+from ci.marks import marks_of
 from ci.pages import (
     Page,
     asserting_functions,
@@ -201,7 +202,8 @@ def status_data(book: Snapshot, argument: str) -> Facts:
                      f"{record.peak_mib:.0f}", record.commit])
     runs = [beside_data(book, run) for run in book.project.beside]
     devices = {one.device for one in records} | {run["device"] for run in runs}
-    return {"rows": rows, "versions": version_sets(records), "beside": runs,
+    marked = [[slug, line] for slug in book.notebooks for line in marks_data(book, slug)]
+    return {"rows": rows, "versions": version_sets(records), "beside": runs, "marked": marked,
             "gpu": bool(devices - {"cpu", ""})}
 
 
@@ -283,6 +285,11 @@ def citation_data(book: Snapshot, argument: str) -> Facts:
     }
 
 
+def marks_data(book: Snapshot, argument: str) -> list[str]:
+    """What the weekly runs with other versions say of a page: a line for each set it fails with."""
+    return marks_of(book.project, book.page(argument)) if argument in book.notebooks else []
+
+
 DATA: dict[str, Callable[[Snapshot, str], Any]] = {
     "book-claims": claims_data,
     "book-questions": questions_data,
@@ -291,6 +298,7 @@ DATA: dict[str, Callable[[Snapshot, str], Any]] = {
     "book-claim": claim_data,
     "book-plans": plan_data,
     "book-citation": citation_data,
+    "book-marks": marks_data,
 }
 
 

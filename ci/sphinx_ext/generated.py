@@ -178,9 +178,17 @@ class BookStatus(BookDirective):
                                   "", "")))
         table = self.table(("Page", "Status", "Run at", "Device", "Seconds", "In cells",
                             "Peak MiB", "Commit"), rows, ["status-table"])
-        return [*self.versions(data["versions"]), table,
+        return [*self.versions(data["versions"]), *self.marked(data["marked"]), table,
                 *(node for run in data["beside"] for node in self.beside(run)),
                 *([] if data["gpu"] else [nodes.paragraph("", NO_GPU)])]
+
+    def marked(self, marked: list[list[str]]) -> list[nodes.Node]:
+        """Return the pages that fail with the other versions of the weekly runs."""
+        if not marked:
+            return []
+        items = [nodes.list_item("", nodes.paragraph(
+            "", "", self.link(slug, "", slug), nodes.Text(f": {line}"))) for slug, line in marked]
+        return [nodes.rubric("", "With other versions"), nodes.bullet_list("", *items)]
 
     def beside(self, run: Facts) -> list[nodes.Node]:
         """Return what another run says, its seconds beside those of the site's own."""
