@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PAGE ?= init-schemes
 
 .DEFAULT_GOAL := help
-.PHONY: help book test pair run merge gather repeat drift weekly marks site check serve zip course page audit new legacy gpu faults bench publish rehearsal browser \
+.PHONY: help book test pair run merge gather repeat drift weekly marks site check serve zip course page audit new legacy gpu faults bench supply release publish rehearsal browser \
 	clean lock
 
 help: ## this list
@@ -79,6 +79,12 @@ faults: $(READY) ## inject faults, show how each ends (ARGS="--write" into ci/RE
 
 bench: $(READY) ## how fast the line is, beside others and the machine's limit (ARGS="--rounds 1")
 	$(PY) -m ci bench $(ARGS)
+
+supply: $(READY) ## known weaknesses of the versions, each answered
+	$(PY) -m ci supply
+
+release: $(READY) ## what people download with a release (ARGS=v0.1.0)
+	$(PY) -m ci release $(ARGS)
 
 publish: $(READY) ## put the site where a server reads it, in one step (ARGS=/srv/book)
 	$(PY) -m ci publish $(ARGS)

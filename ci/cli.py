@@ -24,11 +24,13 @@ from ci import new as pages_new
 from ci import pair as pairs
 from ci import publish as publishing
 from ci import rehearse as rehearsals
+from ci import release as releases
 from ci import repeat as repeats
 from ci import run as runs
 from ci import serve as serving
 from ci import shard as shards
 from ci import site as sites
+from ci import supply as supplies
 from ci import workflows
 from ci.project import BookError, Project, locked
 
@@ -57,6 +59,8 @@ EXAMPLES = {
     "gpu": "python -m ci gpu gpu-machine/_build",
     "faults": "python -m ci faults --only 'disk full'",
     "bench": "python -m ci bench --rounds 3 --sizes 30,100",
+    "supply": "python -m ci supply",
+    "release": "python -m ci release v0.1.0",
     "publish": "python -m ci publish /srv/book",
     "rehearsal": "python -m ci rehearsal",
     "clean": "python -m ci clean",
@@ -460,6 +464,25 @@ def bench(project: Project, rounds: int, sizes: list[int], copies: int, ours: bo
     from ci import bench as benches  # a page must never wait for what only measures
 
     benches.bench(project, rounds, sizes, copies, not ours, click.echo)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['supply']}")
+@click.pass_obj
+def supply(project: Project) -> None:
+    """Ask PyPI for known weaknesses of the versions; each needs an answer or another version."""
+    found = supplies.supply(project, click.echo)
+    for line in found:
+        click.echo(line)
+    if found:
+        raise click.exceptions.Exit(1)
+
+
+@main.command(epilog=f"Example: {EXAMPLES['release']}")
+@click.argument("tag")
+@click.pass_obj
+def release(project: Project, tag: str) -> None:
+    """Make what people download with the release TAG, and its notes."""
+    releases.release(project, tag, click.echo)
 
 
 @main.command(epilog=f"Example: {EXAMPLES['publish']}")

@@ -21,6 +21,7 @@ from ci.sphinx_ext import (
     generated,
     guard,
     incremental,
+    licences,
     links,
     marks,
     previews,
@@ -52,6 +53,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_css_file("book.css")
     app.add_js_file("book.js", loading_method="defer")
     for module in (addresses, api_index, boxes, exercises, feed, formulas, generated, guard,
-                   incremental, links, marks, previews, search, sidebar, theme, using):
+                   incremental, licences, links, marks, previews, search, sidebar, theme,
+                   using):
         module.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
