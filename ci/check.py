@@ -59,6 +59,7 @@ ALERTS = {"NOTE", "TIP", "IMPORTANT", "WARNING", "CAUTION"}
 SHORT_ANSWER = 60  # words
 CELL_LINES, MECHANISM_LINES, COLUMNS = 25, 40, 88
 WORDS, CODE_CELLS, FULL_CLAIMS = (1000, 2400), (20, 45), (3, 6)
+RECORDED = "# @title Recorded "  # cells that a tool has filled, which nobody reads through
 MEDIAN = (3, 11)  # lines; 3 to 8 where the claims are few enough to leave the cells for it
 LINKS, EXERCISES = (3, 6), (2, 3)
 
@@ -429,14 +430,15 @@ def length(page: Page) -> Iterator[Problem]:
     count = words(page)
     if not WORDS[0] <= count <= WORDS[1]:
         yield Problem(1, f"{count} words of prose", f"Keep to {WORDS[0]} to {WORDS[1]}")
-    if not CODE_CELLS[0] <= len(page.code) <= CODE_CELLS[1]:
-        yield Problem(1, f"{len(page.code)} code cells",
+    written = [cell for cell in page.code if not cell.source.startswith(RECORDED)]
+    if not CODE_CELLS[0] <= len(written) <= CODE_CELLS[1]:
+        yield Problem(1, f"{len(written)} code cells",
                       f"Keep to {CODE_CELLS[0]} to {CODE_CELLS[1]}")
     reading = page.section("Further reading").count("](https://")
     if not LINKS[0] <= reading <= LINKS[1]:
         yield Problem(1, f"{reading} links for further reading",
                       f"Give {LINKS[0]} to {LINKS[1]}, each with its reason")
-    middle = median(cell.lines for cell in page.code) if page.code else 0
+    middle = median(cell.lines for cell in written) if written else 0
     if not MEDIAN[0] <= middle <= MEDIAN[1]:
         yield Problem(1, f"the median cell has {middle} lines", "Split cells, or join crumbs")
 
