@@ -18,7 +18,6 @@ from ci import faults as injected
 from ci import gpu as gpus
 from ci import legacy as legacies
 from ci import lock as locks
-from ci import marks as marking
 from ci import merge as merges
 from ci import new as pages_new
 from ci import pair as pairs
@@ -31,6 +30,7 @@ from ci import serve as serving
 from ci import shard as shards
 from ci import site as sites
 from ci import supply as supplies
+from ci import weekly as weeks
 from ci import workflows
 from ci.project import BookError, Project, locked
 
@@ -247,16 +247,16 @@ def drift(project: Project, first: Path, second: Path) -> None:
 @click.pass_obj
 def weekly(project: Project, folder: Path, sets: tuple[str, ...], tell: bool) -> None:
     """Compare the pinned run with the SETS that other machines ran: FOLDER/part-newest-1, ..."""
-    same = marking.weekly(project, folder, list(sets), click.echo)
+    same = weeks.weekly(project, folder, list(sets), click.echo)
     if tell:
-        marking.tell(project, same, click.echo)
+        weeks.tell(project, same, click.echo)
 
 
 @main.command(epilog=f"Example: {EXAMPLES['marks']}")
 @click.pass_obj
 def marks(project: Project) -> None:
     """Take over what the last weekly run found, for the site to show on the pages."""
-    marking.fetch(project, click.echo)
+    weeks.fetch(project, click.echo)
 
 
 @main.command(epilog=f"Example: {EXAMPLES['site']}")

@@ -36,8 +36,7 @@ from ci.sphinx_ext.outputs import Handed, hand_over
 STAGE = ".stage"
 PACKAGE = Path(__file__).resolve().parent
 # and all of sphinx_ext
-MODULES = ("__init__", "claims", "drift", "marks", "merge", "pages", "project", "record", "renamed",
-           "site")
+MODULES = ("__init__", "claims", "marks", "pages", "project", "record", "renamed", "site")
 BUILDERS = ("sphinx", "docutils", "jupyter-book", "myst-nb", "myst-parser", "jupyter-cache",
             "sphinx-book-theme", "pydata-sphinx-theme", "sphinx-external-toc", "sphinx-sitemap",
             "sphinx-design", "sphinx-togglebutton", "sphinx-copybutton", "markdown-it-py",

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from ci import marks as marking
-from ci.marks import all_marks, fetch, marks_of, read_marks, tell, weekly
+from ci import weekly as weeks
+from ci.marks import all_marks, marks_of, read_marks
 from ci.pages import read_page
 from ci.project import BookError, Project, write_json
 from ci.run import run
 from ci.shard import write_part
 from ci.site import site
+from ci.weekly import fetch, tell, weekly
 from tests.conftest import cell, make_tiny, page, quiet
 from tests.test_merge import commit, git
 
@@ -195,6 +196,6 @@ def test_the_marks_of_the_last_weekly_run_that_left_any_are_taken_over(
 
 
 def test_without_gh_it_says_what_to_do(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marking.shutil, "which", lambda name: None)
+    monkeypatch.setattr(weeks.shutil, "which", lambda name: None)
     with pytest.raises(BookError, match="gh: the command is not there"):
         fetch(project, quiet)
