@@ -72,8 +72,14 @@ class Rehearsal:
 
     # -------------------------------------------------------------- the workflow
 
-    def run(self, event: str, spoil: Callable[[Path], None] | None = None) -> None:
-        """Run the workflow for the origin's commit; ``spoil`` may change the artifacts.
+    def run(self, event: str, spoil: Callable[[Path], None] | None = None,
+            parts: Path | None = None) -> None:
+        """Run the workflow for the origin's commit.
+
+        Args:
+            event: ``push`` or ``pull_request``.
+            spoil: may change the artifacts before they are gathered.
+            parts: the artifacts of an earlier run, to take in place of executing the pages again.
 
         Raises:
             Failed: a job did, and those after it were not begun.
@@ -82,7 +88,9 @@ class Rehearsal:
         self.number += 1
         self.store = self.work / f"run-{self.number}"
         self.store.mkdir()
-        for name in ORDER:
+        for path in parts.glob("part-*.tar") if parts else ():
+            shutil.copyfile(path, self.store / path.name)
+        for name in ORDER[ORDER.index("build") if parts else 0:]:
             job = self.jobs[name]
             needs = job.get("needs", [])
             later = ORDER[ORDER.index(name):]
@@ -326,13 +334,15 @@ def _play(stage: Rehearsal, troubles: list[str]) -> None:
              event="pull_request")
     unharmed("a page fails, on main", rf"FAILED {first}, code cell 1")
     git(stage.origin, "reset", "--quiet", "--hard", here)
-    unharmed("a part is missing", r"no part is shard 2/",
+    parts = stage.work / "run-1"
+    unharmed("a part is missing", r"no part is shard 2/", parts=parts,
              spoil=lambda store: (store / "part-cpu-2.tar").unlink())
-    other = stage.work / "other.tar"
-    shutil.copyfile(stage.store / "part-cpu-3.tar", other)
-    git(stage.origin, "commit", "--quiet", "--allow-empty", "-m", "Another state")
-    unharmed("a part is of another commit", r"was run from commit",
-             spoil=lambda store: shutil.copyfile(other, store / "part-cpu-3.tar"))
+    unharmed("a part is there twice, another not", r"is the same shard as|holds page", parts=parts,
+             spoil=lambda store: shutil.copyfile(store / "part-cpu-2.tar",
+                                                 store / "part-cpu-3.tar"))
+    broken = stage.work / "run-2" / "part-cpu-4.tar"
+    unharmed("a part is of another commit", r"was run from commit", parts=parts,
+             spoil=lambda store: shutil.copyfile(broken, store / "part-cpu-4.tar"))
 
     say(f"{KILLS} publications of another site, each killed at another moment")
     site = stage.work / "next"
