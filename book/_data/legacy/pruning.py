@@ -29,6 +29,7 @@ from importlib import metadata
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import keras
+import numpy as np
 import tensorflow as tf
 import tf_keras
 from sklearn.datasets import load_digits
@@ -81,9 +82,29 @@ def zeros(net):
     return round(float(sum((k == 0).sum() for k in kernels) / sum(k.size for k in kernels)), 3)
 
 
-def time_ratio(net, other):
-    """Time of `net` over that of `other` for 256 images, the best of many turns."""
-    calls = [tf.function(each) for each in (net, other)]
+def lite(net, optimise=False):
+    """The net in TensorFlow Lite."""
+    converter = tf.lite.TFLiteConverter.from_keras_model(net)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT] if optimise else []
+    return tf.lite.Interpreter(model_content=converter.convert(), num_threads=1)
+
+
+def lite_kernels(net):
+    """Types of the matrices of weights after TensorFlow Lite's conversion."""
+    runtime = lite(net, optimise=True)
+    runtime.allocate_tensors()
+    return sorted({np.dtype(each["dtype"]).name for each in runtime.get_tensor_details()
+                   if len(each["shape"]) == 2 and min(each["shape"]) > 1})
+
+
+def lite_call(net):
+    runner = lite(net).get_signature_runner()
+    name, = runner.get_input_details()
+    return lambda x: runner(**{name: x})
+
+
+def time_ratio(calls):
+    """Time of the first call over that of the second for 256 images, the best of many turns."""
     batch, best = tf.constant(images[:256]), [float("inf")] * 2
     for _ in range(200):
         for place, call in enumerate(calls):
@@ -132,6 +153,7 @@ else:
     record["quantize tf_keras"] = attempt(lambda: type(quantize(small(tf_keras))).__name__)
     record["kernels after quantize"] = attempt(lambda: sorted(
         {w.dtype.name for w in quantize(small(tf_keras)).weights if len(w.shape) == 2}))
+    record["converted by Lite"] = attempt(lambda: lite_kernels(quantize(small(tf_keras))))
 
     net = fitted()
     record["before"] = {"accuracy": accuracy(net), "bytes, compressed": sizes(net),
@@ -151,5 +173,6 @@ else:
                         "zeros": zeros(stripped)}
     record["shapes stay"] = ([w.shape for w in net.get_weights()]
                              == [w.shape for w in stripped.get_weights()])
-    record["time, pruned / before"] = time_ratio(stripped, net)
+    record["time, pruned / before"] = time_ratio([tf.function(each) for each in (stripped, net)])
+    record["the same in Lite"] = time_ratio([lite_call(each) for each in (stripped, net)])
 print(json.dumps(record))
