@@ -438,7 +438,7 @@ def length(page: Page) -> Iterator[Problem]:
     if not LINKS[0] <= reading <= LINKS[1]:
         yield Problem(1, f"{reading} links for further reading",
                       f"Give {LINKS[0]} to {LINKS[1]}, each with its reason")
-    middle = median(cell.lines for cell in written) if written else 0
+    middle = median(cell.lines for cell in page.code) if page.code else 0
     if not MEDIAN[0] <= middle <= MEDIAN[1]:
         yield Problem(1, f"the median cell has {middle} lines", "Split cells, or join crumbs")
 
