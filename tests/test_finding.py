@@ -96,7 +96,7 @@ QUERIES = [
     ("prefech", "tfdata-pipelines", ""),
     ("kaimnig", "init-schemes", ""),
     # an error that a page shows
-    ("InvalidArgumentError", "tfdata-map-vs-interleave", "#cell-"),
+    ("InvalidArgumentError", "assertions-and-logging", "#cell-"),
 ]
 
 
