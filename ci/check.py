@@ -42,6 +42,7 @@ from ci.pages import (
 from ci.pair import normal_form, pair
 from ci.project import BookError, Project, load_yaml
 from ci.renamed import renamed_problems
+from ci.sets import canonical
 from ci.shard import line_of, load_seconds
 
 SECTIONS = (
@@ -632,11 +633,6 @@ def check_requirements(project: Project, slugs: list[str]) -> list[Finding]:
             found.append(Finding("pyproject.toml", 1, f"{name} is not in requirements.txt",
                                  "Run `make lock`"))
     return found
-
-
-def canonical(name: str) -> str:
-    """Return a package's name as PEP 503 normalises it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def is_cuda(name: str) -> bool:

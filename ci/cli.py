@@ -282,11 +282,16 @@ def _check(project: Project, only: list[str] | None = None) -> None:
     findings = [str(finding) for finding in checks.check(project, only)]
     if not only:
         findings += workflows.check_workflows(project, click.echo)
+    _told(findings)
+    click.echo("check: nothing found")
+
+
+def _told(findings: list[str]) -> None:
+    """Print what was found, and end with status 1 if anything was."""
     for finding in findings:
         click.echo(finding)
     if findings:
         raise click.exceptions.Exit(1)
-    click.echo("check: nothing found")
 
 
 @main.command(epilog=f"Example: {EXAMPLES['book']}")
@@ -470,11 +475,7 @@ def bench(project: Project, rounds: int, sizes: list[int], copies: int, ours: bo
 @click.pass_obj
 def supply(project: Project) -> None:
     """Ask PyPI for known weaknesses of the versions; each needs an answer or another version."""
-    found = supplies.supply(project, click.echo)
-    for line in found:
-        click.echo(line)
-    if found:
-        raise click.exceptions.Exit(1)
+    _told(supplies.supply(project, click.echo))
 
 
 @main.command(epilog=f"Example: {EXAMPLES['release']}")

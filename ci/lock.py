@@ -8,8 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ci.check import canonical, check_requirements, is_cuda
+from ci.check import check_requirements, is_cuda
 from ci.project import BookError, Project, write_atomic
+from ci.sets import canonical
 
 HEAD = """\
 # Every version that the book runs on, the indirect ones too. Made by `make lock` from the

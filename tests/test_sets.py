@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ci import sets
-from ci.check import canonical, direct
+from ci.check import direct
 from ci.project import Project
-from ci.sets import VersionSet, load, name_of, requirements
+from ci.sets import VersionSet, canonical, load, name_of, requirements
 from tests.conftest import ROOT
 
 LOCK = "# a comment\nclick==8.1\nnumpy==2.2\ntorch==2.13 ; python_version < '3.14'\nsympy==1.14\n"

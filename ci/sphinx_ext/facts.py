@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from ci.claims import Listed, Topic, load_claims, load_topics
-from ci.marks import marks_of
+from ci.marks import code_digest, marks_of
 from ci.pages import (
     Page,
     asserting_functions,
@@ -56,6 +56,7 @@ def facts_of(page: Page) -> Facts:
         "asserting": [cell.number for cell in page.code
                       if asserts(cell, helpers) and not cell.source.startswith("# @title")],
         "cells": len(page.code),
+        "code": code_digest(page),
         "gpu": any(heading.text == "On a GPU" for heading in headings(page)),
         "exercises": exercises(page),
         "words": words(page),
@@ -287,7 +288,9 @@ def citation_data(book: Snapshot, argument: str) -> Facts:
 
 def marks_data(book: Snapshot, argument: str) -> list[str]:
     """What the weekly runs with other versions say of a page: a line for each set it fails with."""
-    return marks_of(book.project, book.page(argument)) if argument in book.notebooks else []
+    if argument not in book.notebooks:
+        return []
+    return marks_of(book.project, argument, book.facts(argument)["code"])
 
 
 DATA: dict[str, Callable[[Snapshot, str], Any]] = {
