@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PAGE ?= init-schemes
 
 .DEFAULT_GOAL := help
-.PHONY: help book test pair run merge gather repeat drift weekly marks site check serve zip course page audit new legacy gpu faults bench supply release publish rehearsal browser \
+.PHONY: help book test pair run merge gather repeat drift weekly marks site check serve zip course page audit new legacy gpu faults bench supply release publish rehearsal ci-rehearsal browser \
 	clean lock
 
 help: ## this list
@@ -89,8 +89,10 @@ release: $(READY) ## what people download with a release (ARGS=v0.1.0)
 publish: $(READY) ## put the site where a server reads it, in one step (ARGS=/srv/book)
 	$(PY) -m ci publish $(ARGS)
 
-rehearsal: $(READY) ## do here what the workflow does, then break it in five ways
+rehearsal: $(READY) ## do here what the workflow does, then break it in many ways
 	$(PY) -m ci rehearsal $(ARGS)
+
+ci-rehearsal: rehearsal
 
 browser: $(READY) ## the browser of the tests, and what it needs of the system
 	$(PY) -m playwright install --with-deps chromium

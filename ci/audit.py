@@ -270,7 +270,7 @@ def lighthouse(project: Project, say: Callable[[str], None]) -> Path:
         BookError: there is no node, or npm could not install it.
     """
     place = npm_tool(project, ".audit", "lighthouse", LIGHTHOUSE,
-                     "python -m ci audit --no-lighthouse", say)
+                     "leave it out: `python -m ci audit --no-lighthouse`", say)
     return place.parent / ".bin" / "lighthouse"
 
 

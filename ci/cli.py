@@ -500,7 +500,7 @@ def publish(project: Project, folder: Path) -> None:
 @click.option("--keep", is_flag=True, help="Keep the folder of the machines.")
 @click.pass_obj
 def rehearsal(project: Project, tests: str, keep: bool) -> None:
-    """Do here what the workflow does on its machines, then break it in five ways."""
+    """Do here what the workflow does on its machines, then break it in many ways."""
     if rehearsals.rehearse(project, tests, keep, click.echo):
         raise click.exceptions.Exit(1)
 

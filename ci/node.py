@@ -11,7 +11,7 @@ from pathlib import Path
 from ci.project import BookError, Project
 
 
-def npm_tool(project: Project, folder: str, package: str, version: str, without: str,
+def npm_tool(project: Project, folder: str, package: str, version: str, otherwise: str,
              say: Callable[[str], None]) -> Path:
     """Return the folder of a package, installed under ``_build/FOLDER`` if it is not there.
 
@@ -20,7 +20,7 @@ def npm_tool(project: Project, folder: str, package: str, version: str, without:
         folder: where it is installed, a name under ``_build``.
         package: its name in the registry.
         version: its exact version.
-        without: the command that does without it, for the error.
+        otherwise: how to do without it, as the end of a sentence, for the error.
         say: is told of an installation.
 
     Raises:
@@ -34,7 +34,7 @@ def npm_tool(project: Project, folder: str, package: str, version: str, without:
     npm = shutil.which("npm")
     if not npm or not shutil.which("node"):
         raise BookError("node", f"{package} needs node 18 or later with npm, and there is none",
-                        f"Install it (`apt-get install nodejs npm`), or leave it out: `{without}`")
+                        f"Install it (`apt-get install nodejs npm`), or {otherwise}")
     say(f"installing {package} {version} under {project.relative(home)}")
     home.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
@@ -44,5 +44,5 @@ def npm_tool(project: Project, folder: str, package: str, version: str, without:
     if done.returncode or not described.is_file():
         last = (done.stderr.strip().splitlines() or ["npm said nothing"])[-1]
         raise BookError(project.relative(home), f"npm could not install {package} ({last})",
-                        f"Mend that, or use `{without}`")
+                        f"Mend that, or {otherwise}")
     return place

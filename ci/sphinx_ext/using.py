@@ -4,7 +4,7 @@ Plan and buttons stand under the title and are added to the finished page, so th
 of what is searched. Two directives belong to the first page; what stands inside them is for
 those who read the text elsewhere, and the site puts its own in its place:
 
-    ```{book-evidence} tfdata-pipelines-09
+    ```{book-evidence} keras-callbacks-02
     On the site: the claim, the cell that decides it, what it printed, the verdict.
     ```
     ```{book-counts}
