@@ -127,7 +127,8 @@ class BookClaims(BookDirective):
                             for o, _ in options)
             fields.append(f'<label>{name.capitalize()} <select id="filter-{name}">'
                           f'<option value="">all</option>{shown}</select></label>')
-            rules += [f'body:has(#filter-{name} option[value="{o}"]:checked) '
+            # Asked of the form: a browser asks `body:has(...)` of the whole page for each row.
+            rules += [f'.claim-filters:has(#filter-{name} option[value="{o}"]:checked) ~ * '
                       f".claim-row:not({match}) {{ display: none }}" for o, match in options]
         return nodes.raw(
             "", f'<form class="claim-filters" aria-label="Filter the claims">{"".join(fields)}'
