@@ -99,6 +99,15 @@ def test_an_escaped_sign_in_the_text_of_a_formula_is_shown_without_its_backslash
     assert "<mtext>fan_in</mtext>" in shown and "<mtext>%</mtext>" in shown and "\\" not in shown
 
 
+def test_a_function_stands_apart_and_infinity_is_a_number() -> None:
+    space = '<mspace width="0.17em"></mspace>'
+    shown = mathml(nodes.math(text=r"x \log x + \log 0 \cdot \infty"), "inline")
+    assert f"<mi>x</mi>{space}<mi>log</mi>{space}<mi>x</mi>" in shown
+    assert f"<mo>&#x0002B;</mo><mi>log</mi>{space}<mn>0</mn>" in shown
+    assert "<mi>&#x0221E;</mi>" in shown
+    assert space not in mathml(nodes.math(text=r"\tanh(x_t W)"), "inline")
+
+
 def test_cells_have_the_numbers_of_the_records(book: Project) -> None:
     text = html(book, "one")
     assert text.index('id="cell-1"') < text.index("first run") < text.index('id="cell-2"')
