@@ -200,7 +200,8 @@ def status_data(book: Snapshot, argument: str) -> Facts:
         records.append(record)
         rows.append([slug, record.status, record.started[:16].replace("T", " ") + " UTC",
                      record.device, f"{record.seconds:.1f}", f"{record.cell_seconds:.1f}",
-                     f"{record.peak_mib:.0f}", record.commit])
+                     f"{record.peak_mib:.0f}",
+                     re.sub(r"(?<=^[0-9a-f]{7})[0-9a-f]+", "", record.commit)])
     runs = [beside_data(book, run) for run in book.project.beside]
     devices = {one.device for one in records} | {run["device"] for run in runs}
     marked = [[slug, line] for slug in book.notebooks for line in marks_data(book, slug)]
