@@ -362,11 +362,17 @@ def test_who_wants_no_motion_gets_none(browser: Browser, site: Project) -> None:
         assert page.evaluate(moving) == 0
 
 
-def test_tables_have_heads_and_headings_are_in_order(browser: Browser, site: Project) -> None:
+def test_tables_fit_and_have_heads_and_headings_are_in_order(browser: Browser, site: Project
+                                                             ) -> None:
     with context(browser) as tab:
         page = tab.new_page()
         for name in NAMES:
             opened(page, site, f"{name}.html")
+            for width in (390, 1280):  # a phone, a desk
+                page.set_viewport_size({"width": width, "height": 800})
+                assert page.evaluate("""() => [...document.querySelectorAll('table.cards')]
+                    .map(e => e.parentElement).filter(e => e.scrollWidth > e.clientWidth + 1)
+                    .map(e => e.innerText.slice(0, 40))""") == [], (name, width)
             levels = page.evaluate("""() => [...document.querySelectorAll(
                 '.bd-article :is(h1, h2, h3, h4, h5)')].map(e => Number(e.tagName[1]))""")
             assert levels[0] == 1 and levels.count(1) == 1
