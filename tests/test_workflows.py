@@ -142,7 +142,8 @@ test: ; $(PY) -m ci site && $(PY) -m pytest -p no:cacheprovider -q
 @pytest.fixture
 def project(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A repository of two pages with the real workflow and a Makefile of the same verbs."""
-    made = tiny({"one": page("# One", cell("print(1)")), "two": page("# Two", cell("print(2)"))})
+    made = tiny({"one": page("# One", cell("a = 1\nprint(a)"), "Again.", cell("print(1)")),
+                 "two": page("# Two", cell("print(2)"))})
     shutil.copytree(ROOT / ".github", made.root / ".github")
     (made.root / "Makefile").write_text(MAKEFILE)
     (made.root / ".gitignore").write_text("_build/\n")
@@ -158,7 +159,8 @@ def test_the_whole_play(project: Project) -> None:
     assert rehearse(project, "", False, said.append) == []
     log = "\n".join(said)
     assert log.count("  cpu 4: ok") == 5  # the other shards go on when a page fails
-    assert "cpu 1: FAILED: FAILED one, code cell 1: ZeroDivisionError" in log
+    # The shortest cell is the one that is broken: a long one would fail the check instead.
+    assert "cpu 1: FAILED: FAILED one, code cell 2: ZeroDivisionError" in log
     assert "build: FAILED: Error: merge: no part is shard 2/4" in log
     assert "is the same shard as" in log and "was run from commit" in log
     assert log.count("killed after") == rehearsals.KILLS
