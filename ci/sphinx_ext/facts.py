@@ -201,7 +201,7 @@ def status_data(book: Snapshot, argument: str) -> Facts:
         rows.append([slug, record.status, record.started[:16].replace("T", " ") + " UTC",
                      record.device, f"{record.seconds:.1f}", f"{record.cell_seconds:.1f}",
                      f"{record.peak_mib:.0f}",
-                     re.sub(r"(?<=^[0-9a-f]{7})[0-9a-f]+", "", record.commit)])
+                     record.commit[:7] + "+" * record.commit.endswith("+")])
     runs = [beside_data(book, run) for run in book.project.beside]
     devices = {one.device for one in records} | {run["device"] for run in runs}
     marked = [[slug, line] for slug in book.notebooks for line in marks_data(book, slug)]
